@@ -1,0 +1,139 @@
+"""The records of the reply log, one frozen dataclass each. What they mean is in `schemas/reply.py`.
+
+They carry no reply id: it is the first part of the record's key, `reply/writer/sequence`. `attempt` counts from 1,
+`incarnation` is the replica process that wrote the record or is addressed by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.events import Origin
+from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    user: UserId
+    account: str
+    plan: str
+    conversation: ConversationId
+    user_message: MessageId
+    assistant_message: MessageId
+    stored: bool
+    model: str
+    pool: str
+    tier: str
+    prompt_tokens: int
+    seed: int
+    deadline_ms: int
+    on_disconnect: str
+    checked: bool
+    tokenizer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    reason: str
+    detail: str = ""
+    retry_after_ms: int | None = None
+    reply: ReplyId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Redirected:
+    to: ReplyId
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    attempt: int
+    replica: str
+    incarnation: Incarnation
+    request: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    attempt: int
+    replica: str
+    incarnation: Incarnation
+    fingerprint: str
+    request: Origin
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Consecutive tokens; `first` is the number of the first, from 1; one text per id, empty while it is held back."""
+
+    attempt: int
+    incarnation: Incarnation
+    first: int
+    ids: bytes
+    texts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != 4 * len(self.texts) or not self.texts or self.first < 1:
+            raise ValueError(f"Tokens(first={self.first}) has {len(self.ids)} id bytes for {len(self.texts)} texts")
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    attempt: int
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOpened:
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged:
+    upto: int
+    category: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    attempt: int
+    incarnation: Incarnation
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """`by` is `user`, or `abandoned`, which is void if a listener came after the offset `seen`."""
+
+    by: str
+    seen: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    reason: str
+    retry_after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerAttached:
+    edge: str
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerDetached:
+    edge: str
+    stream: str
