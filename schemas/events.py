@@ -39,7 +39,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn. `temperature` 0 is greedy, `top_k` 0 is off, MessagePosted's `max_tokens` 0 is not asked."""
+    """How tokens are drawn: `temperature` 0 is greedy, `top_k` 0 is off, a posted `max_tokens` 0 is not asked."""
 
     max_tokens: int
     temperature: float = 1.0

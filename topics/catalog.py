@@ -1,0 +1,218 @@
+"""Every topic of a cell, as data: name, key, records, partitions, retention, and one line of why.
+
+`topics/admin.py` creates and compares them, the README's table is made from them, and producers route by them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from schemas import events as e
+from schemas import reply_records as r
+
+SECOND = 1000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+LONGEST_DEADLINE_MS = 30 * MINUTE
+RESUME_WINDOW_MS = 2 * LONGEST_DEADLINE_MS
+
+TIERS = ("resume", "paid", "free", "background")
+
+MESSAGES = "messages"
+REPLIES = "replies"
+REPLICAS = "replicas"
+EDGES = "edges"
+TURNS = "turns"
+USAGE = "usage"
+INTAKE_STATE = "intake-state"
+SCHEMAS = "schemas"
+DEAD_LETTERS = "dead-letters"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What an installation chooses once: partitions of keyed topics never change afterwards."""
+
+    pools: tuple[str, ...] = ("main",)
+    slots: int = 32
+    users: int = 16
+    replies: int = 16
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic. `retention_ms` None keeps for ever (compacted); `keyed` forbids another partition count."""
+
+    name: str
+    key: str
+    events: tuple[type, ...]
+    partitions: int
+    retention_ms: int | None
+    why: str
+    cleanup: str = "delete"
+    keyed: bool = True
+    segment_ms: int = 10 * MINUTE
+    confluent: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def config(self) -> dict[str, str]:
+        """The topic settings as Kafka names them."""
+        return {
+            "cleanup.policy": self.cleanup,
+            "retention.ms": str(-1 if self.retention_ms is None else self.retention_ms),
+            "segment.ms": str(self.segment_ms),
+            "message.timestamp.type": "LogAppendTime",
+            **self.settings,
+        }
+
+
+def generate_topic(pool: str, tier: str) -> str:
+    return f"generate.{pool}.{tier}"
+
+
+def lane_topic(pool: str, tier: str) -> str:
+    return f"lanes.{pool}.{tier}"
+
+
+def commands_topic(pool: str) -> str:
+    return f"commands.{pool}"
+
+
+REPLY_RECORDS = (
+    r.Accepted,
+    r.Rejected,
+    r.Redirected,
+    r.Dispatched,
+    r.Started,
+    r.Tokens,
+    r.Preempted,
+    r.AttemptOpened,
+    r.Cleared,
+    r.Flagged,
+    r.Finished,
+    r.Stopped,
+    r.Shed,
+    r.Failed,
+    r.ListenerAttached,
+    r.ListenerDetached,
+)
+
+
+def catalog(sizes: Sizes) -> tuple[Topic, ...]:
+    """All topics of a cell of these sizes."""
+    of_pools = [topic for pool in sizes.pools for topic in _of_pool(pool, sizes)]
+    return (
+        Topic(
+            MESSAGES,
+            "user",
+            (e.MessagePosted, e.ReplySettled, e.HistoryLoaded, e.Tick),
+            sizes.users,
+            7 * DAY,
+            "all that intake decides from, in one order per user",
+        ),
+        *of_pools,
+        Topic(
+            REPLIES,
+            "reply/writer/sequence, partition from the reply id",
+            REPLY_RECORDS,
+            sizes.replies,
+            RESUME_WINDOW_MS,
+            "the reply log: every token, numbered; compacted only so that tombstones erase",
+            cleanup="compact,delete",
+            settings={"min.compaction.lag.ms": str(RESUME_WINDOW_MS)},
+        ),
+        Topic(
+            REPLICAS,
+            "one partition",
+            (e.ReplicaBeat, e.SupervisorBeat),
+            1,
+            10 * MINUTE,
+            "heartbeats of replicas, and the supervisor's own clock beside them",
+            segment_ms=MINUTE,
+        ),
+        Topic(EDGES, "one partition", (e.EdgeBeat,), 1, 10 * MINUTE, "heartbeats of edges", segment_ms=MINUTE),
+        Topic(
+            TURNS,
+            "user/conversation/message, partition by user",
+            (e.TurnSaved,),
+            sizes.users,
+            30 * DAY,
+            "conversations as they grow; the store is built from it",
+            segment_ms=HOUR,
+            confluent=True,
+        ),
+        Topic(
+            USAGE,
+            "reply, partition by user",
+            (e.UsageRecorded,),
+            sizes.users,
+            30 * DAY,
+            "exactly one record per accepted reply: what bills and budgets read",
+            segment_ms=HOUR,
+            confluent=True,
+        ),
+        Topic(
+            INTAKE_STATE,
+            "user/conversation, partition as messages",
+            (e.ConversationKept,),
+            sizes.users,
+            None,
+            "intake's changelog",
+            cleanup="compact",
+        ),
+        Topic(
+            SCHEMAS,
+            "fingerprint",
+            (e.SchemaPublished,),
+            1,
+            None,
+            "schemas, published by a writer before it uses them",
+            cleanup="compact",
+        ),
+        Topic(
+            DEAD_LETTERS,
+            "source topic",
+            (e.DeadLettered,),
+            1,
+            7 * DAY,
+            "records that a stage could not decode or decide",
+            keyed=False,
+        ),
+    )
+
+
+def _of_pool(pool: str, sizes: Sizes) -> list[Topic]:
+    return [
+        *(
+            Topic(
+                generate_topic(pool, tier),
+                "reply",
+                (e.GenerateRequested,),
+                1,
+                RESUME_WINDOW_MS,
+                f"the backlog of tier {tier}, in strict order",
+            )
+            for tier in TIERS
+        ),
+        *(
+            Topic(
+                lane_topic(pool, tier),
+                "replica slot, explicit partition",
+                (e.GenerateAssigned,),
+                sizes.slots,
+                RESUME_WINDOW_MS,
+                f"what the router has given to each replica of tier {tier}",
+            )
+            for tier in TIERS
+        ),
+        Topic(
+            commands_topic(pool),
+            "replica slot, explicit partition",
+            (e.AbortReply, e.DrainRequested),
+            sizes.slots,
+            RESUME_WINDOW_MS,
+            "what a replica is told beside its lanes",
+        ),
+    ]
