@@ -1,0 +1,39 @@
+"""Settings of `laneway up`: what it runs on this machine, and where."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.settings import SettingError, setting
+
+REPLICAS = ("model", "scripted")
+
+
+@dataclass(frozen=True)
+class UpConfig:
+    data: Path = setting("LANEWAY_DATA", default=Path(".laneway"), doc="folder of records, keys, logs, models and jars")
+    kafka: str = setting("LANEWAY_KAFKA", default="", doc="your cluster, host:port,...; without it a broker is started")
+    kafka_port: int = setting("LANEWAY_KAFKA_PORT", default=9092, doc="the broker's port, if free")
+    kafka_heap: str = setting("LANEWAY_KAFKA_HEAP", default="512m", doc="the broker's Java heap; less starts faster")
+    edge_port: int = setting(
+        "LANEWAY_EDGE_PORT", default=8701, doc="the first edge's port, if free; the second's is next"
+    )
+    model: str = setting("LANEWAY_MODEL", default="", doc="model folder; without it SmolLM2-135M-Instruct is fetched")
+    replica: str = setting("LANEWAY_REPLICA", default="model", doc="what a replica runs: model, or scripted for tests")
+    replicas: int = setting("LANEWAY_REPLICAS", default=1, doc="how many replicas to start")
+    stages: tuple[str, ...] = setting(
+        "LANEWAY_STAGES",
+        default=("intake", "router", "settlement", "history", "supervisor"),
+        doc="the stages that share one process",
+    )
+    start_timeout: float = setting("LANEWAY_START_TIMEOUT", default=180.0, doc="seconds for everything to be ready")
+
+    def __post_init__(self) -> None:
+        if self.replica not in REPLICAS:
+            raise SettingError(f"LANEWAY_REPLICA={self.replica!r}: expected {' or '.join(REPLICAS)}")
+        if self.replicas < 1:
+            raise SettingError(f"LANEWAY_REPLICAS={self.replicas}: expected at least 1")
+        if not re.fullmatch(r"\d+[kmgKMG]", self.kafka_heap):
+            raise SettingError(f"LANEWAY_KAFKA_HEAP={self.kafka_heap!r}: expected a size such as 512m")

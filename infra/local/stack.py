@@ -1,0 +1,178 @@
+"""One machine's Laneway: a Kafka broker, the stages, the replicas and two edges, as processes.
+
+In: the settings and a data folder. Out: all of it ready, with an API key for each user, and a state
+file that follows every change. `children` decides what runs; Stack runs it. Each process is told
+what it needs by environment variables only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from infra.config import UpConfig
+from infra.local import kafka, keys
+from infra.local.ports import HOST, preferred
+from infra.local.processes import Child
+from infra.local.state import DataFolder, Up, end_leftovers
+from infra.local.supervisor import Row, Supervisor
+from topics.config import KafkaConfig
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the parts of one stack meet."""
+
+    kafka: str
+    edge_ports: tuple[int, ...]
+    model: Path | None
+    reply_partitions: int = 16
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        return tuple(f"http://{HOST}:{port}" for port in self.edge_ports)
+
+
+def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child]:
+    """The processes beside the broker, in order of start: stages, replicas, edges."""
+    shared = {
+        "LANEWAY_DATA": str(folder.path),
+        "LANEWAY_KAFKA": places.kafka,
+        "LANEWAY_KEYS": str(folder.keys),
+        "LANEWAY_CELL_KEY": str(folder.cell_key),
+        "LANEWAY_REPLICA": config.replica,
+        **({"LANEWAY_MODEL": str(places.model)} if places.model else {}),
+        **places.env,
+    }
+
+    def announced(name: str, *arguments: str, grace: float) -> Child:
+        file = folder.ready / name
+        return Child(name, laneway(*arguments), {**shared, "LANEWAY_READY_FILE": str(file)}, says_ready(file), grace)
+
+    def edge(name: str, port: int, homes: str) -> Child:
+        argv = laneway("edge", "--port", str(port))
+        return Child(name, argv, {**shared, "LANEWAY_EDGE_PARTITIONS": homes}, answers_ready(port), grace=15.0)
+
+    homes = split(places.reply_partitions, len(places.edge_ports))
+    return [
+        announced("stages", "stages", *config.stages, grace=15.0),
+        *(announced(f"replica-{slot}", "replica", "--slot", str(slot), grace=30.0) for slot in range(config.replicas)),
+        *(edge(f"edge-{n}", port, homes[n]) for n, port in enumerate(places.edge_ports)),
+    ]
+
+
+def split(partitions: int, edges: int) -> list[str]:
+    """Home partitions for each edge, such as `0-7` and `8-15`; shared when there are fewer than edges."""
+    if partitions < edges:
+        return [f"0-{partitions - 1}"] * edges
+    bounds = [partitions * n // edges for n in range(edges + 1)]
+    return [f"{first}-{end - 1}" for first, end in itertools.pairwise(bounds)]
+
+
+def laneway(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "infra.cli", *arguments)
+
+
+def says_ready(file: Path) -> Callable[[int], bool]:
+    """Ready once the process has written its own pid to the file: one left by an earlier process does not count."""
+    return lambda pid: file.exists() and file.read_text().strip() == str(pid)
+
+
+def answers_ready(port: int) -> Callable[[int], bool]:
+    return lambda _: get_status(port, "/ready") == 200
+
+
+def get_status(port: int, path: str) -> int | None:
+    """The status of a GET on this machine; None when nobody answers."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=2.0)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+class Stack:
+    """All processes of one data folder; its owner holds the folder's lock, and its thread outlives them."""
+
+    def __init__(
+        self, config: UpConfig, log: KafkaConfig, say: Callable[[str], None], users: tuple[str, ...] = ("demo",)
+    ) -> None:
+        self.config, self.log, self.say = config, log, say
+        self.folder = DataFolder(config.data)
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        self.supervisor = Supervisor(self.folder.logs, say, self._changed)
+        self.keys = {user: self._key(user) for user in users}
+        keys.keep(self.folder.cell_key, secrets.token_hex(32))
+        self._up: Up | None = None
+
+    def start(self, env: Mapping[str, str], ensure_topics: Callable[[KafkaConfig], None]) -> Places:
+        """Starts everything and waits until it is ready. `env` goes to each process. Raises LocalError."""
+        self.clear_leftovers()
+        wanted = [self.config.edge_port, self.config.edge_port + 1]
+        ports = tuple(preferred(wanted))
+        for port, instead in zip(wanted, ports, strict=True):
+            if port != instead:
+                self.say(f"port {port} is taken: this edge listens on {instead}")
+        model = self.model()
+        self.folder.ready.mkdir(parents=True, exist_ok=True)
+        places = Places(self.config.kafka or self.start_broker(), ports, model, self.log.replies, env)
+        self._up = Up.of_this_process(places.edges, next(iter(self.keys.values())), places.kafka)
+        ensure_topics(replace(self.log, kafka=places.kafka))
+        self.say("starting the stages, the replica and two edges")
+        for child in children(self.config, self.folder, places):
+            self.supervisor.start(child)
+        self.supervisor.wait_ready(self.config.start_timeout)
+        self._up = replace(self._up, ready=True)
+        self._changed(self.supervisor.rows())
+        return places
+
+    def start_broker(self) -> str:
+        """A broker on this folder's records; returns its address."""
+        jars = kafka.resolve_jars(self.folder.jars, self.say)
+        port, controller_port = preferred([self.config.kafka_port, self.config.kafka_port + 1])
+        broker = kafka.Broker(self.folder.kafka, jars, port, controller_port, self.config.kafka_heap)
+        broker.prepare()
+        self.say(f"starting Apache Kafka {kafka.VERSION} on {broker.bootstrap}")
+        self.supervisor.start(broker.child())
+        self.supervisor.wait_ready(self.config.start_timeout)
+        return broker.bootstrap
+
+    def model(self) -> Path | None:
+        """The model's folder, fetched if need be; None when no replica runs a model."""
+        if self.config.replica != "model":
+            return None
+        if self.config.model:
+            return Path(self.config.model).absolute()
+        # Only a machine that runs a model needs what fetching takes.
+        from infra.local.model import fetch
+
+        return fetch(self.folder.models, self.say)
+
+    def clear_leftovers(self) -> None:
+        """Ends processes that an earlier stack on this folder left when it was killed."""
+        before = self.folder.read()
+        if before and (count := end_leftovers(before, grace=10.0)):
+            self.say(f"ended {count} processes left by an earlier run")
+
+    def stop(self) -> None:
+        self.supervisor.drain()
+        self.folder.state_file.unlink(missing_ok=True)
+
+    def _key(self, user: str) -> str:
+        key = keys.keep(self.folder.path / f"{user}.key", keys.new_key())
+        keys.grant(self.folder.keys, key, user)
+        return key
+
+    def _changed(self, rows: list[Row]) -> None:
+        if self._up is not None:
+            self._up = replace(self._up, processes=tuple(rows))
+            self.folder.write(self._up)
