@@ -1,6 +1,6 @@
 """Where an event goes: pure stages return Outputs made by `Routes`, a shell turns each into an Append by `Encoder`.
 
-Invariant: the place of an output follows from the event and the catalog's sizes alone, so a replay writes it there again.
+Invariant: an output's place follows from the event and the catalog's sizes alone, so a replay writes it there again.
 """
 
 from __future__ import annotations
