@@ -15,7 +15,7 @@ REPLICAS = ("model", "scripted")
 class UpConfig:
     data: Path = setting("LANEWAY_DATA", default=Path(".laneway"), doc="folder of records, keys, logs, models and jars")
     kafka: str = setting("LANEWAY_KAFKA", default="", doc="your cluster, host:port,...; without it a broker is started")
-    kafka_port: int = setting("LANEWAY_KAFKA_PORT", default=9092, doc="the broker's port, if free")
+    kafka_port: int = setting("LANEWAY_KAFKA_PORT", default=9092, doc="the broker's port, if free; 0: any")
     kafka_heap: str = setting("LANEWAY_KAFKA_HEAP", default="512m", doc="the broker's Java heap; less starts faster")
     edge_port: int = setting(
         "LANEWAY_EDGE_PORT", default=8701, doc="the first edge's port, if free; the second's is next"

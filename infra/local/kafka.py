@@ -181,6 +181,10 @@ class RunningBroker:
         self.broker = broker
         self.process = Process(broker.child(), broker.folder / "kafka.log")
 
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
     def wait_ready(self, timeout: float = 60.0) -> None:
         """Raises StartError when it ends instead, or does not answer within `timeout` seconds."""
         deadline = time.monotonic() + timeout

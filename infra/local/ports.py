@@ -28,7 +28,9 @@ def free_ports(count: int) -> list[int]:
         return [int(sock.getsockname()[1]) for sock in socks]
 
 
-def preferred(wanted: list[int]) -> list[int]:
-    """The wanted ports, with a free one in the place of each that is taken."""
-    spare = iter(free_ports(len(wanted)))
-    return [port if is_free(port) else next(spare) for port in wanted]
+def preferred(first: int, count: int) -> tuple[int, ...]:
+    """`first` and those after it, with a free port in the place of each that is taken; all free ones for 0."""
+    spare = free_ports(count)
+    if first == 0:
+        return tuple(spare)
+    return tuple(port if is_free(port) else instead for port, instead in enumerate(spare, first))

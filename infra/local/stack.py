@@ -114,14 +114,10 @@ class Stack:
         keys.keep(self.folder.cell_key, secrets.token_hex(32))
         self._up: Up | None = None
 
-    def start(self, env: Mapping[str, str], ensure_topics: Callable[[KafkaConfig], None]) -> Places:
+    def start(self, env: Mapping[str, str], ensure_topics: Callable[[KafkaConfig], object]) -> Places:
         """Starts everything and waits until it is ready. `env` goes to each process. Raises LocalError."""
         self.clear_leftovers()
-        wanted = [self.config.edge_port, self.config.edge_port + 1]
-        ports = tuple(preferred(wanted))
-        for port, instead in zip(wanted, ports, strict=True):
-            if port != instead:
-                self.say(f"port {port} is taken: this edge listens on {instead}")
+        ports = self._ports("edges", self.config.edge_port)
         model = self.model()
         self.folder.ready.mkdir(parents=True, exist_ok=True)
         places = Places(self.config.kafka or self.start_broker(), ports, model, self.log.replies, env)
@@ -138,7 +134,7 @@ class Stack:
     def start_broker(self) -> str:
         """A broker on this folder's records; returns its address."""
         jars = kafka.resolve_jars(self.folder.jars, self.say)
-        port, controller_port = preferred([self.config.kafka_port, self.config.kafka_port + 1])
+        port, controller_port = self._ports("Kafka", self.config.kafka_port)
         broker = kafka.Broker(self.folder.kafka, jars, port, controller_port, self.config.kafka_heap)
         broker.prepare()
         self.say(f"starting Apache Kafka {kafka.VERSION} on {broker.bootstrap}")
@@ -166,6 +162,12 @@ class Stack:
     def stop(self) -> None:
         self.supervisor.drain()
         self.folder.state_file.unlink(missing_ok=True)
+
+    def _ports(self, who: str, first: int) -> tuple[int, ...]:
+        ports = preferred(first, 2)
+        if first and ports != (first, first + 1):
+            self.say(f"{who}: not all of ports {first} and {first + 1} are free, taking {ports[0]} and {ports[1]}")
+        return ports
 
     def _key(self, user: str) -> str:
         key = keys.keep(self.folder.path / f"{user}.key", keys.new_key())

@@ -1,0 +1,28 @@
+"""Fixtures that start real processes: a Kafka broker, and a whole Laneway. One of each for all tests that ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from infra.local.kafka import RunningBroker
+from tests.stack import Stack, small_broker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A real broker without topics; `broker.bootstrap` is its address. Tests share it: use names of your own."""
+    running = small_broker(tmp_path_factory.mktemp("kafka"))
+    try:
+        running.wait_ready()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Stages, a scripted replica and two edges on a broker of their own, for tests that break nothing."""
+    with Stack(tmp_path_factory.mktemp("stack")) as running:
+        yield running
