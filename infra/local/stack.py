@@ -17,11 +17,14 @@ from pathlib import Path
 
 from infra.config import UpConfig
 from infra.local import kafka, keys
+from infra.local.errors import StartError
 from infra.local.ports import HOST, preferred
 from infra.local.processes import Child
 from infra.local.state import DataFolder, Up, end_leftovers
 from infra.local.supervisor import Row, Supervisor
 from topics.config import KafkaConfig
+
+MODEL = "smollm2-135m-instruct"
 
 
 @dataclass(frozen=True)
@@ -149,9 +152,12 @@ class Stack:
         if self.config.model:
             return Path(self.config.model).absolute()
         # Only a machine that runs a model needs what fetching takes.
-        from infra.local.model import fetch
+        from infra.local.model import ModelUnavailable, fetch
 
-        return fetch(self.folder.models, self.say)
+        try:
+            return fetch(self.folder.models / MODEL, self.say)
+        except ModelUnavailable as error:
+            raise StartError(str(error)) from error
 
     def clear_leftovers(self) -> None:
         """Ends processes that an earlier stack on this folder left when it was killed."""

@@ -1,0 +1,36 @@
+# Everything happens in .venv; the first `make up` or `make test` fills it, later ones are offline and instant.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+INSTALL := $(BIN)/uv pip install --python $(BIN)/python
+COMPILE := $(BIN)/uv pip compile --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --universal
+
+help: ## this menu
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+up: .venv/up ## run Kafka, the stages, a model replica and two edges here; Ctrl-C stops
+	@$(BIN)/laneway up
+test: .venv/test ## all tests, with a real Kafka broker
+	@$(BIN)/pytest
+check: .venv/test ## lint, types, import contracts, sizes
+	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python infra/check_sizes.py
+down: .venv/up ## stop what `make up` runs
+	@$(BIN)/laneway down
+reset: .venv/up ## delete records, conversations and keys; models and jars stay
+	@$(BIN)/laneway reset
+schemas: .venv/test ## check that the golden Avro schemas are up to date and compatible
+	@$(BIN)/pytest tests/unit/schemas
+lock: .venv/uv ## write the pinned versions and hashes anew from pyproject.toml
+	$(COMPILE) --extra edge --extra engine --extra local pyproject.toml -o requirements.lock
+	$(COMPILE) --extra edge --extra engine --extra local --extra test -c requirements.lock pyproject.toml -o requirements-dev.lock
+	echo 'uv==0.13.9' | $(COMPILE) - -o requirements-uv.lock
+clean: ## delete .venv and caches; .laneway stays
+	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+
+.venv/uv: requirements-uv.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "Laneway needs Python 3.11, and $(PYTHON) is another: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv .venv && $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $< && touch $@
+.venv/up: requirements.lock
+.venv/test: requirements-dev.lock
+.venv/up .venv/test: pyproject.toml .venv/uv
+	@echo "Installing into .venv; the first time PyTorch alone is 4.6 GB on disk (Linux)."
+	@$(INSTALL) --require-hashes -r $(filter %.lock,$^) && $(INSTALL) --no-deps --no-build-isolation -e . && touch $@
+.PHONY: help up test check down reset schemas lock clean
