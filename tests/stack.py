@@ -18,11 +18,12 @@ from infra.config import UpConfig
 from infra.local import stack
 from infra.local.kafka import Broker, RunningBroker, resolve_jars
 from infra.local.ports import free_ports
+from infra.local.state import DataFolder
 from infra.local.up import ensure_topics
 from schemas.settings import load
 from topics.config import KafkaConfig
 
-JARS = Path(__file__).parent.parent / ".laneway" / "kafka" / "jars"
+SHARED = DataFolder(Path(__file__).parent.parent / ".laneway")
 
 
 class Stack:
@@ -81,7 +82,7 @@ class Stack:
 
 def shared_jars() -> tuple[Path, ...]:
     """Kafka's class path, kept where `make up` in this checkout keeps it."""
-    return resolve_jars(JARS, print)
+    return resolve_jars(SHARED.jars, print)
 
 
 def small_broker(folder: Path) -> RunningBroker:
@@ -91,9 +92,12 @@ def small_broker(folder: Path) -> RunningBroker:
 
 
 def config(folder: Path, env: Mapping[str, str]) -> UpConfig:
-    """Free ports, and the shared jars in the place where the stack looks for its own."""
+    """Free ports, and links to the shared jars and models where the stack looks for its own."""
     shared_jars()
-    (folder / "kafka").mkdir(parents=True)
-    (folder / "kafka" / "jars").symlink_to(JARS)
+    own = DataFolder(folder)
+    own.kafka.mkdir(parents=True)
+    own.jars.symlink_to(SHARED.jars)
+    SHARED.models.mkdir(exist_ok=True)
+    own.models.symlink_to(SHARED.models)
     places = {"LANEWAY_DATA": str(folder), "LANEWAY_KAFKA_PORT": "0", "LANEWAY_EDGE_PORT": "0"}
     return load(UpConfig, {**os.environ, **places, **env})

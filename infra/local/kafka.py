@@ -19,7 +19,7 @@ from typing import Any
 
 from infra.local.errors import StartError
 from infra.local.ports import HOST
-from infra.local.processes import Child, Process, last_lines
+from infra.local.processes import Child, Process
 
 VERSION = "4.4.0"
 COORDINATES = f"org.apache.kafka:kafka_2.13:{VERSION}+org.slf4j:slf4j-simple:1.7.36"
@@ -190,7 +190,7 @@ class RunningBroker:
         deadline = time.monotonic() + timeout
         while not self.broker.answers():
             if self.process.exit_status() is not None or time.monotonic() > deadline:
-                raise StartError(f"Kafka did not start; log {self.process.log}:\n{last_lines(self.process.log)}")
+                raise StartError(f"Kafka did not start; log {self.process.log}:\n{self.process.last_words()}")
 
     def stop(self) -> None:
         self.process.stop()

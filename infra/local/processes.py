@@ -46,6 +46,7 @@ class Process:
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *child.argv]
         with log.open("ab") as out:
+            self._first_byte = out.tell()
             self._popen = subprocess.Popen(
                 command,
                 env={**os.environ, **child.env},
@@ -84,6 +85,15 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)
             self._popen.wait()
 
+    def last_words(self, count: int = 8) -> str:
+        """The end of what it has logged, for a message that says why it is gone."""
+        size = self.log.stat().st_size
+        start = self._first_byte if self._first_byte <= size else 0
+        with self.log.open("rb") as file:
+            file.seek(max(start, size - 8192))
+            lines = file.read().decode(errors="replace").splitlines()
+        return "\n".join(f"    {line}" for line in lines[-count:])
+
     def bound_log(self) -> None:
         """The child appends, so emptying its file under it is safe; a line written meanwhile may be lost."""
         if self.log.stat().st_size > LOG_LIMIT:
@@ -107,11 +117,3 @@ def is_alive(pid: int, created: float | None) -> bool:
         return same and bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def last_lines(log: Path, count: int = 8) -> str:
-    """The end of a log, for a message that says why a process is gone."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 8192))
-        lines = file.read().decode(errors="replace").splitlines()
-    return "\n".join(f"    {line}" for line in lines[-count:])

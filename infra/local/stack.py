@@ -33,7 +33,7 @@ class Places:
 
     kafka: str
     edge_ports: tuple[int, ...]
-    model: Path | None
+    model: Path
     reply_partitions: int = 16
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -49,8 +49,9 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
         "LANEWAY_KAFKA": places.kafka,
         "LANEWAY_KEYS": str(folder.keys),
         "LANEWAY_CELL_KEY": str(folder.cell_key),
+        "LANEWAY_STORE": str(folder.store),
         "LANEWAY_REPLICA": config.replica,
-        **({"LANEWAY_MODEL": str(places.model)} if places.model else {}),
+        "LANEWAY_MODEL": str(places.model),
         **places.env,
     }
 
@@ -145,13 +146,11 @@ class Stack:
         self.supervisor.wait_ready(self.config.start_timeout)
         return broker.bootstrap
 
-    def model(self) -> Path | None:
-        """The model's folder, fetched if need be; None when no replica runs a model."""
-        if self.config.replica != "model":
-            return None
+    def model(self) -> Path:
+        """The model's folder, fetched if need be. A scripted replica and the stages use its tokenizer."""
         if self.config.model:
             return Path(self.config.model).absolute()
-        # Only a machine that runs a model needs what fetching takes.
+        # Reading a model file takes packages that nothing else here needs.
         from infra.local.model import ModelUnavailable, fetch
 
         try:

@@ -60,6 +60,7 @@ class DataFolder:
         self.jars = self.kafka / "jars"
         self.ready = self.path / "ready"
         self.keys = self.path / "keys.json"
+        self.store = self.path / "store.sqlite"
         self.cell_key = self.path / "cell.key"
 
     def lock(self) -> IO[str]:

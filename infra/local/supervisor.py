@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.errors import StartError
-from infra.local.processes import Child, Process, last_lines
+from infra.local.processes import Child, Process
 from infra.local.restarts import State, Watch, delay, observe
 
 INTERVAL = 0.1
@@ -58,15 +58,14 @@ class Supervisor:
         """Until every child is ready. Raises StartError when one ends before that, or time runs out."""
         deadline = time.monotonic() + timeout
         while True:
-            self.poll()
-            if crashed := next((one for one in self._all.values() if one.watch.state is State.CRASHED), None):
-                raise StartError(self._obituary(crashed) + ", before it was ready:\n" + last_lines(crashed.process.log))
+            for one in self._look_at_all():
+                raise StartError(f"{self._obituary(one)}, before all was ready:\n{one.process.last_words()}")
             waiting = [one for one in self._all.values() if one.watch.state is State.STARTING]
             if not waiting:
                 return
             if time.monotonic() > deadline:
                 slow = "; ".join(f"{one.child.name} (log {one.process.log})" for one in waiting)
-                raise StartError(f"not ready after {timeout:.0f} s: {slow}:\n{last_lines(waiting[0].process.log)}")
+                raise StartError(f"not ready after {timeout:.0f} s: {slow}:\n{waiting[0].process.last_words()}")
             time.sleep(INTERVAL)
 
     def run(self) -> None:
@@ -77,12 +76,8 @@ class Supervisor:
 
     def poll(self) -> None:
         """One look at every child: note who is ready or gone, start again who is due, bound the logs."""
-        before = self.rows()
-        for one in self._all.values():
-            self._look(one)
-            one.process.bound_log()
-        if (after := self.rows()) != before:
-            self._changed(after)
+        for one in self._look_at_all():
+            self._say(f"{self._obituary(one)}; starts again in {delay(one.watch.streak):g} s")
 
     def drain(self) -> None:
         """Stops all in reverse order of start, each within its grace; an interrupt kills what is left."""
@@ -123,16 +118,25 @@ class Supervisor:
     def _spawn(self, child: Child) -> Process:
         return Process(child, self._logs / f"{child.name}.log")
 
-    def _look(self, one: Supervised) -> None:
+    def _look_at_all(self) -> list[Supervised]:
+        """Those found crashed; a restart that is due is done."""
+        before = self.rows()
+        crashed = [one for one in self._all.values() if self._look(one) is State.CRASHED]
+        if (after := self.rows()) != before:
+            self._changed(after)
+        return crashed
+
+    def _look(self, one: Supervised) -> State | None:
+        """The state that the child has moved to, if it has moved."""
         exited = one.process.exit_status() is not None
         ready = one.watch.state is State.STARTING and not exited and one.child.ready(one.process.pid)
         before, one.watch = one.watch, observe(one.watch, time.monotonic(), exited=exited, ready=ready)
+        one.process.bound_log()
         if one.watch.state is before.state:
-            return
-        if one.watch.state is State.CRASHED:
-            self._say(f"{self._obituary(one)}; starts again in {delay(one.watch.streak):g} s")
-        elif one.watch.state is State.STARTING:
+            return None
+        if one.watch.state is State.STARTING:
             one.process = self._spawn(one.child)
+        return one.watch.state
 
     def _obituary(self, one: Supervised) -> str:
         status = one.process.exit_status()

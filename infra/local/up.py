@@ -20,7 +20,9 @@ from topics.config import KafkaConfig
 
 def up(config: UpConfig, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
     """Runs until it is told to stop. Raises LocalError when it cannot start."""
-    signal.signal(signal.SIGTERM, interrupt)
+    # SIGINT too: a shell starts background commands with it ignored.
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, interrupt)
     with DataFolder(config.data).lock():
         began = time.monotonic()
         stack = Stack(config, load(KafkaConfig, environ), say)

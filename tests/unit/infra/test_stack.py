@@ -11,7 +11,7 @@ from infra.local.state import DataFolder
 from infra.local.up import announcement
 from schemas.settings import SettingError, load
 
-PLACES = Places("127.0.0.1:9092", (8701, 8702), model=None, env={"EXTRA": "1"})
+PLACES = Places("127.0.0.1:9092", (8701, 8702), Path("/models/m"), env={"EXTRA": "1"})
 
 
 def made(config: UpConfig) -> dict[str, Child]:
@@ -29,6 +29,7 @@ def test_every_process_is_told_where_the_log_and_the_keys_are() -> None:
     for child in made(UpConfig(replicas=2)).values():
         assert child.env["LANEWAY_KAFKA"] == "127.0.0.1:9092"
         assert child.env["LANEWAY_KEYS"] == "/data/keys.json"
+        assert child.env["LANEWAY_MODEL"] == "/models/m"
         assert child.env["EXTRA"] == "1"
 
 
