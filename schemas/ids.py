@@ -48,6 +48,11 @@ def read_reply_id(text: str, key: bytes) -> ReplyAddress:
     return ReplyAddress(int(match[1], 16), int(match[2], 16), int(match[3][:12], 16))
 
 
+def has_reply_id_form(text: str) -> bool:
+    """Whether the text could be a reply id, its MAC not checked: for keys of records that a trusted writer made."""
+    return _REPLY_ID.fullmatch(text) is not None
+
+
 def reply_partition(reply: ReplyId) -> int:
     """The partition of `replies` in an id that a trusted record carries (its MAC is not checked again)."""
     return int(reply[3:6], 16)

@@ -1,0 +1,150 @@
+"""What becomes of one message: accepted, redirected to the reply that its key already has, refused, or left waiting.
+
+In: the state of its conversation and the message. Out: an Answer, or None while it must wait. Pure, so the same
+message in the same state is answered the same by a replay and by a zombie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from schemas.events import (
+    ClientKey,
+    ConversationKept,
+    GenerateRequested,
+    MessagePosted,
+    ParkedMessage,
+    Turn,
+    TurnSaved,
+    pack_ids,
+)
+from schemas.ids import assistant_message_id, user_message_id
+from schemas.reply_records import Accepted, Redirected, Rejected
+from streams.context import Prompt, Template, TooLong, build
+
+BUSY_PATIENCE_MS = 2_000
+TIER_OF_PLAN = {"business": "paid", "paid": "paid", "free": "free"}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is served: who encodes for it, and which pool of replicas runs it."""
+
+    name: str
+    pool: str
+    template: Template
+    tokenizer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What intake says to a message; with Accepted come the request and the user's turn."""
+
+    message: MessagePosted
+    record: Accepted | Redirected | Rejected
+    request: GenerateRequested | None = None
+    turn: TurnSaved | None = None
+
+
+def admit(models: Mapping[str, Model], kept: ConversationKept, parked: ParkedMessage, now_ms: int) -> Answer | None:
+    """Answers one message of a loaded conversation; None leaves it parked behind the open reply."""
+    message = parked.message
+    used = next((key for key in kept.keys if key.key == message.client_key), None)
+    if used is not None:
+        same = used.body_hash == message.body_hash
+        return Answer(message, Redirected(used.reply) if same else _conflict(message))
+    model = models.get(message.model)
+    if model is None:
+        served = ", ".join(sorted(models))
+        return Answer(message, Rejected("model_not_found", f"model {message.model!r} is not served here: {served} is"))
+    if kept.open_reply is not None:
+        waited = now_ms - parked.since_ms
+        return None if waited < BUSY_PATIENCE_MS else Answer(message, _busy(kept))
+    return _accept(model, kept, parked)
+
+
+def evolve(kept: ConversationKept, answer: Answer) -> ConversationKept:
+    """The conversation after an answer: an accepted message has its key, its turn and the open reply."""
+    if answer.turn is None:
+        return kept
+    message = answer.message
+    return replace(
+        kept,
+        turns=(*kept.turns, answer.turn.turn),
+        keys=(*kept.keys, ClientKey(message.client_key, message.body_hash, message.reply)),
+        open_reply=message.reply,
+    )
+
+
+def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answer:
+    message = parked.message
+    prompt = build(model.template, kept.turns, message.text, message.sampling.max_tokens)
+    if isinstance(prompt, TooLong):
+        detail = f"the message needs {prompt.needed} tokens, model {model.name!r} has a context of {prompt.context}"
+        return Answer(message, Rejected("context_length_exceeded", detail))
+    tier = TIER_OF_PLAN.get(message.plan, "free")
+    deadline_ms = parked.since_ms + message.deadline_ms
+    accepted = Accepted(
+        user=message.user,
+        account=message.account,
+        plan=message.plan,
+        conversation=message.conversation,
+        user_message=user_message_id(message.reply),
+        assistant_message=assistant_message_id(message.reply),
+        stored=True,
+        model=model.name,
+        pool=model.pool,
+        tier=tier,
+        prompt_tokens=len(prompt.ids),
+        seed=message.sampling.seed,
+        deadline_ms=deadline_ms,
+        on_disconnect=message.on_disconnect,
+        checked=False,
+        tokenizer=model.tokenizer,
+    )
+    request = GenerateRequested(
+        reply=message.reply,
+        attempt=1,
+        user=message.user,
+        conversation=message.conversation,
+        model=model.name,
+        pool=model.pool,
+        tier=tier,
+        prompt=pack_ids(prompt.ids),
+        accepted=b"",
+        sampling=replace(message.sampling, max_tokens=prompt.max_tokens),
+        deadline_ms=deadline_ms,
+    )
+    return Answer(message, accepted, request, _user_turn(model, kept, parked, prompt))
+
+
+def _user_turn(model: Model, kept: ConversationKept, parked: ParkedMessage, prompt: Prompt) -> TurnSaved:
+    message = parked.message
+    return TurnSaved(
+        user=message.user,
+        conversation=message.conversation,
+        turn=Turn(
+            message=user_message_id(message.reply),
+            parent=kept.turns[-1].message if kept.turns else None,
+            role="user",
+            text=message.text,
+            token_ids=pack_ids(prompt.message_ids),
+            tokenizer=model.tokenizer,
+            status="complete",
+        ),
+        reply=message.reply,
+        model=model.name,
+        created_ms=parked.since_ms,
+        client_key=message.client_key,
+        body_hash=message.body_hash,
+    )
+
+
+def _conflict(message: MessagePosted) -> Rejected:
+    return Rejected("conflict", f"Idempotency-Key {message.client_key!r} was used before with another request body")
+
+
+def _busy(kept: ConversationKept) -> Rejected:
+    detail = f"conversation {kept.conversation!r} still waits for reply {kept.open_reply}"
+    return Rejected("conversation_busy", detail, BUSY_PATIENCE_MS, kept.open_reply)

@@ -1,0 +1,20 @@
+"""Settings of the stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.settings import SettingError, setting
+
+
+@dataclass(frozen=True)
+class StreamsConfig:
+    model: Path = setting("LANEWAY_MODEL", default=Path(".laneway/models/smollm2-135m-instruct"), doc="model folder")
+    store: Path = setting("LANEWAY_STORE", default=Path(".laneway/store.sqlite"), doc="conversation store's file")
+    backlog: int = setting("LANEWAY_BACKLOG", default=1_000, doc="requests a tier may queue before new ones are shed")
+    instance: str = setting("LANEWAY_INSTANCE", default="0", doc="this process's fixed name among those of its stage")
+
+    def __post_init__(self) -> None:
+        if self.backlog < 1:
+            raise SettingError(f"LANEWAY_BACKLOG={self.backlog}: expected an integer of at least 1")

@@ -1,0 +1,81 @@
+"""The prompt of a message: system prompt, the turns before it by their saved token ids, the new message last.
+
+Invariant: a prompt begins with the prompt of the turn before it and that turn's exact ids, unless whole turns were
+dropped from the front to fit the model's context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.events import Turn, unpack_ids
+
+LEAST_REPLY = 256
+MOST_REPLY = 1024
+
+
+class Template(Protocol):
+    """What context needs of a tokenizer (`schemas.tokenizer.ChatTokenizer`)."""
+
+    @property
+    def context(self) -> int: ...
+
+    @property
+    def system(self) -> str: ...
+
+    def encode(self, text: str) -> tuple[int, ...]: ...
+
+    def prompt(self, turns: Sequence[PromptTurn]) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTurn:
+    role: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids of the whole prompt and of the new message, and how many tokens the reply may have."""
+
+    ids: tuple[int, ...]
+    message_ids: tuple[int, ...]
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """The message alone does not fit: `needed` tokens with its frame, of `context`."""
+
+    needed: int
+    context: int
+
+
+def build(template: Template, history: Sequence[Turn], text: str, asked: int) -> Prompt | TooLong:
+    """Fits history into the context, oldest turns dropped first; `asked` max_tokens, 0 if none was asked.
+
+    The reply's share is at least what was asked, at most a quarter of the context while history competes for it.
+    """
+    message_ids = template.encode(text)
+    system = PromptTurn("system", template.encode(template.system))
+    latest = PromptTurn("user", message_ids)
+    turns = [PromptTurn(turn.role, unpack_ids(turn.token_ids)) for turn in history if turn.token_ids]
+    reserve = min(asked or LEAST_REPLY, template.context // 4)
+    ids = template.prompt([system, *turns, latest])
+    while turns and len(ids) + reserve > template.context:
+        turns = _without_oldest(turns)
+        ids = template.prompt([system, *turns, latest])
+    room = template.context - len(ids)
+    if room < 1:
+        return TooLong(len(ids), template.context)
+    return Prompt(ids, message_ids, min(asked or MOST_REPLY, room))
+
+
+def _without_oldest(turns: list[PromptTurn]) -> list[PromptTurn]:
+    """Drops the oldest exchange, so that what is left begins with a user's turn."""
+    rest = turns[1:]
+    while rest and rest[0].role != "user":
+        rest = rest[1:]
+    return rest

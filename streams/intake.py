@@ -1,0 +1,187 @@
+"""Intake: each user's messages, in log order, to accepted replies and generate requests.
+
+A deterministic function of one partition of `messages`: what a conversation's history was, that time went by, that a
+reply has ended, all come as records of that partition. State is one ConversationKept per conversation, kept until
+ten idle minutes of log time have passed; then the store knows all that it knew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from schemas.events import ConversationKept, HistoryLoaded, MessagePosted, ParkedMessage, ReplySettled, Tick, Turn
+from schemas.ids import ConversationId, UserId
+from schemas.reply_records import Rejected
+from streams.admission import Answer, Model, admit, evolve
+from streams.stage import NOTHING, Decision, HistoryWanted, Message, Stage
+from topics.catalog import INTAKE_STATE, MESSAGES, MINUTE
+from topics.log import Place
+from topics.outputs import Output, Routes
+
+KEPT_IDLE_MS = 10 * MINUTE
+
+Key: TypeAlias = tuple[UserId, ConversationId]
+
+
+@dataclass(slots=True)
+class Partition:
+    """The conversations of one partition, the longest untouched first; `changed` since the last commit."""
+
+    kept: OrderedDict[Key, ConversationKept] = field(default_factory=OrderedDict)
+    parked: set[Key] = field(default_factory=set)
+    changed: set[Key] = field(default_factory=set)
+
+    def put(self, kept: ConversationKept) -> None:
+        key = (kept.user, kept.conversation)
+        self.kept[key] = kept
+        self.kept.move_to_end(key)
+        (self.parked.add if kept.parked else self.parked.discard)(key)
+        self.changed.add(key)
+
+    def drop(self, key: Key) -> None:
+        self.kept.pop(key, None)
+        self.parked.discard(key)
+        self.changed.add(key)
+
+
+class Intake(Stage):
+    name = "intake"
+    inputs = (MESSAGES,)
+    changelog = INTAKE_STATE
+    transactional = True
+
+    def __init__(self, models: Mapping[str, Model], routes: Routes) -> None:
+        self._models = models
+        self._routes = routes
+        self._partitions: dict[Place, Partition] = {}
+
+    def apply(self, message: Message) -> Decision:
+        partition = self._partitions[message.place]
+        _forget_idle(partition, message.at_ms)
+        match message.event:
+            case MessagePosted() as posted:
+                return self._posted(partition, posted, message.at_ms)
+            case HistoryLoaded() as loaded:
+                return self._loaded(partition, loaded, message.at_ms)
+            case ReplySettled() as settled:
+                return self._settled(partition, settled, message.at_ms)
+            case Tick():
+                waiting = [partition.kept[key] for key in sorted(partition.parked)]
+                return _joined([self._answer(partition, kept, message.at_ms) for kept in waiting if not kept.loading])
+        return NOTHING
+
+    def refused(self, message: Message) -> Decision:
+        if isinstance(message.event, MessagePosted):
+            rejected = Rejected("internal", "the message could not be decided; it is kept for inspection")
+            return Decision(first=(self._routes.reply(message.event.reply, rejected),))
+        return NOTHING
+
+    def _posted(self, partition: Partition, posted: MessagePosted, now_ms: int) -> Decision:
+        known = partition.kept.get((posted.user, posted.conversation))
+        kept = known or ConversationKept(posted.user, posted.conversation, now_ms, True, (), (), None, ())
+        kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, now_ms)))
+        if not kept.loading:
+            return self._answer(partition, kept, now_ms)
+        partition.put(kept)
+        return Decision(wanted=() if known else (HistoryWanted(posted.user, posted.conversation),))
+
+    def _loaded(self, partition: Partition, loaded: HistoryLoaded, now_ms: int) -> Decision:
+        kept = partition.kept.get((loaded.user, loaded.conversation))
+        if kept is None or not kept.loading:
+            return NOTHING
+        if not loaded.available:
+            partition.drop((kept.user, kept.conversation))
+            refusal = Rejected("history_unavailable", "the conversation's history cannot be read now", 1_000)
+            return self._decision([Answer(parked.message, refusal) for parked in kept.parked])
+        return self._answer(
+            partition, replace(kept, loading=False, turns=loaded.turns, keys=loaded.keys, touched_ms=now_ms), now_ms
+        )
+
+    def _settled(self, partition: Partition, settled: ReplySettled, now_ms: int) -> Decision:
+        kept = partition.kept.get((settled.user, settled.conversation))
+        if kept is None or kept.open_reply != settled.reply:
+            return NOTHING
+        turns = self._fitting((*kept.turns, settled.turn)) if settled.turn else kept.turns
+        return self._answer(partition, replace(kept, open_reply=None, turns=turns, touched_ms=now_ms), now_ms)
+
+    def _fitting(self, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+        """The newest turns, as many as any model's context could take."""
+        room = max(model.template.context for model in self._models.values())
+        for index in range(len(turns) - 1, -1, -1):
+            room -= len(turns[index].token_ids) // 4
+            if room < 0:
+                return turns[index + 1 :]
+        return turns
+
+    def _answer(self, partition: Partition, kept: ConversationKept, now_ms: int) -> Decision:
+        """Answers the parked messages of a loaded conversation, in their order, as far as they can be."""
+        answers: list[Answer] = []
+        waiting: list[ParkedMessage] = []
+        for parked in kept.parked:
+            answer = admit(self._models, kept, parked, now_ms)
+            if answer is None:
+                waiting.append(parked)
+            else:
+                answers.append(answer)
+                kept = evolve(kept, answer)
+        partition.put(replace(kept, parked=tuple(waiting)))
+        return self._decision(answers)
+
+    def _decision(self, answers: Iterable[Answer]) -> Decision:
+        first: list[Output] = []
+        then: list[Output] = []
+        for answer in answers:
+            first.append(self._routes.reply(answer.message.reply, answer.record))
+            if answer.request and answer.turn:
+                then += (self._routes.generate(answer.request), self._routes.turn(answer.turn))
+        return Decision(tuple(first), tuple(then))
+
+    def assigned(self, place: Place, committed: object) -> None:
+        self._partitions[place] = Partition()
+
+    def restore(self, place: Place, key: bytes, event: Any) -> None:
+        if isinstance(event, ConversationKept):
+            self._partitions[place].put(event)
+        elif event is None:
+            user, _, conversation = key.decode("utf-8", "replace").rpartition("/")
+            self._partitions[place].drop((UserId(user), ConversationId(conversation)))
+
+    def restored(self, place: Place) -> Decision:
+        partition = self._partitions[place]
+        partition.kept = OrderedDict(sorted(partition.kept.items(), key=lambda item: item[1].touched_ms))
+        partition.changed.clear()
+        loading = [kept for kept in partition.kept.values() if kept.loading]
+        return Decision(wanted=tuple(HistoryWanted(kept.user, kept.conversation) for kept in loading))
+
+    def revoked(self, place: Place) -> None:
+        self._partitions.pop(place, None)
+
+    def changes(self) -> Iterable[Output]:
+        for partition in self._partitions.values():
+            for user, conversation in sorted(partition.changed):
+                yield self._routes.intake_state(user, conversation, partition.kept.get((user, conversation)))
+            partition.changed.clear()
+
+    def ticks(self) -> Iterable[Output]:
+        for place, partition in self._partitions.items():
+            if partition.parked:
+                yield Output(place, "", Tick())
+
+
+def _forget_idle(partition: Partition, now_ms: int) -> None:
+    while partition.kept:
+        key, kept = next(iter(partition.kept.items()))
+        if now_ms - kept.touched_ms < KEPT_IDLE_MS:
+            return
+        if kept.open_reply or kept.parked:
+            partition.put(replace(kept, touched_ms=now_ms))
+        else:
+            partition.drop(key)
+
+
+def _joined(decisions: Iterable[Decision]) -> Decision:
+    parts = list(decisions)
+    return Decision(tuple(o for d in parts for o in d.first), tuple(o for d in parts for o in d.then))

@@ -1,0 +1,74 @@
+"""The replies of one partition of `replies`, folded in log order, for the stages that watch all of them.
+
+Invariant: every reply that is open, or ended less than REMEMBERED_MS ago in log time, began at or after `low_water`.
+So a restart that folds from there misses nothing, and an Accepted that a replaying intake wrote a second time finds
+the end of the first one still remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from schemas import reply_records as r
+from schemas.ids import ReplyId
+from schemas.reply import Reply, Verdict
+from streams.stage import Message
+from topics.catalog import MINUTE
+
+REMEMBERED_MS = 10 * MINUTE
+OPENING = (r.Accepted, r.Rejected, r.Redirected)
+
+
+@dataclass(slots=True)
+class Watched:
+    """A reply, the offset of its first record and the log time of its acceptance and of its end."""
+
+    reply: Reply
+    first_offset: int
+    accepted_ms: int
+    ended_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a record did: `ended` by it or not. `watched` is None for a reply whose beginning is not in the table."""
+
+    watched: Watched | None
+    verdict: Verdict
+    ended: bool
+
+
+class ReplyTable:
+    def __init__(self) -> None:
+        self._watched: dict[ReplyId, Watched] = {}
+
+    def apply(self, message: Message) -> Change:
+        """Folds one record of the partition in."""
+        self._forget(message.at_ms)
+        reply = message.reply
+        watched = self._watched.get(reply) if reply else None
+        if watched is None:
+            if reply is None or not isinstance(message.event, OPENING):
+                return Change(None, Verdict.VOID, False)
+            watched = self._watched[reply] = Watched(Reply(reply), message.offset, message.at_ms)
+        verdict = watched.reply.apply(message.offset, message.event)
+        ended = verdict is Verdict.COUNTED and watched.reply.state.ended
+        if ended:
+            watched.ended_ms = message.at_ms
+        return Change(watched, verdict, ended)
+
+    def open(self) -> Iterator[Watched]:
+        """The replies that have not ended, oldest first."""
+        return (watched for watched in self._watched.values() if watched.ended_ms is None)
+
+    def low_water(self, offset: int) -> int:
+        """Where a restart has to fold from, if all before `offset` was folded here."""
+        return next((watched.first_offset for watched in self._watched.values()), offset)
+
+    def _forget(self, now_ms: int) -> None:
+        while self._watched:
+            reply, oldest = next(iter(self._watched.items()))
+            if oldest.ended_ms is None or now_ms - oldest.ended_ms < REMEMBERED_MS:
+                return
+            del self._watched[reply]

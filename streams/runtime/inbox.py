@@ -1,0 +1,55 @@
+"""Records to messages: what a stage can read is handed on, what nobody could is put aside with its origin.
+
+A tombstone and a record of a type that this version does not know are skipped; bytes that are no record become a dead
+letter, except where the stage leaves that to another one.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from schemas.codec import CodecError, UnknownType
+from schemas.events import DeadLettered, Origin
+from streams.stage import Message, Stage
+from topics.catalog import DEAD_LETTERS
+from topics.log import Place, Record
+from topics.outputs import Output
+from topics.schemas import Decoder
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Inbox:
+    """Decodes for one stage; `skipped` and `dead` count what did not reach it."""
+
+    stage: Stage
+    decoder: Decoder
+    skipped: int = 0
+    dead: int = 0
+
+    def read(self, record: Record) -> tuple[Message | None, str | None]:
+        """The message in a record, or why there is none; neither for a record that is to be skipped."""
+        if record.value is None:
+            self.skipped += 1
+            return None, None
+        try:
+            event = self.decoder.decode(record.value)
+        except UnknownType:
+            self.skipped += 1
+            return None, None
+        except CodecError as error:
+            return None, str(error)
+        return Message(record.place, record.offset, record.timestamp_ms, record.key, event), None
+
+    def dead_letter(self, record: Record, error: str) -> tuple[Output, ...]:
+        """Puts a record aside; nothing if this stage leaves bad records to another."""
+        place = record.place
+        self.dead += 1
+        logger.warning("%s: %s[%d]@%d: %s", self.stage.name, place.topic, place.partition, record.offset, error)
+        if not self.stage.keeps_dead_letters or place.topic not in self.stage.inputs:
+            return ()
+        origin = Origin(place.topic, place.partition, record.offset)
+        letter = DeadLettered(origin, self.stage.name, error, record.key, record.value)
+        return (Output(Place(DEAD_LETTERS, 0), place.topic, letter),)

@@ -1,0 +1,225 @@
+"""The runner: the only place that knows consume -> step -> outputs + state + offsets.
+
+One `step`:
+  1. takes records of the inputs and of the broadcast topics;
+  2. decodes and decides each; what cannot be is dead-lettered, and its reply is told;
+  3. sends the `first` outputs and waits until they are acknowledged, then sends `then`; projects, durably;
+  4. sends the answers that the shell has found to what was `wanted`, and ticks;
+  5. every COMMIT_EVERY_S: waits until all that was sent is acknowledged, then commits the state that has changed, the
+     `committed` outputs and the positions: in one transaction beside the loop, or as plain offsets.
+
+A crash replays everything since the last finished 5, from the state of that moment. After 1 or 2 nothing has left.
+Within 3 a reply may have its Accepted and no request: the replay decides the same, writes Accepted again, which means
+nothing, and then the request. After 3 or 4 the replay repeats all of it, and the protocol ignores repeats. Within 5
+the transaction is whole or has never been. A process that has lost its partitions is fenced there, and stops.
+
+It is synchronous and has no clock: a thread drives `step(now)` in production, the simulator in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import NoReturn
+
+from streams.runtime.inbox import Inbox
+from streams.stage import NOTHING, Decision, HistoryWanted, Message, Stage
+from topics.errors import Fenced
+from topics.log import Log, Place, Position, Record, Transactions
+from topics.outputs import Encoder, Output
+from topics.schemas import Decoder
+
+BATCH = 500
+POLL_S = 0.05
+SHARED_POLL_S = 0.005
+COMMIT_EVERY_S = 0.2
+TICK_EVERY_S = 0.25
+ACKNOWLEDGE_S = 30.0
+
+
+def not_in_this_shell(asked: object) -> NoReturn:
+    raise TypeError(f"this shell can neither perform nor project {asked!r}")
+
+
+@dataclass(frozen=True)
+class Shell:
+    """What a stage needs of the world. `perform` answers what was wanted, in `beside`; `project` must be durable."""
+
+    log: Log
+    decoder: Decoder
+    encoder: Encoder
+    beside: Executor
+    instance: str = "0"
+    perform: Callable[[HistoryWanted], Output] = not_in_this_shell
+    project: Callable[[Sequence[Message]], None] = not_in_this_shell
+
+
+class Runner:
+    """Runs one stage. `shell.beside` takes what must not hold up the loop; the simulator gives one that runs at once."""
+
+    def __init__(self, stage: Stage, shell: Shell) -> None:
+        self._stage, self._shell = stage, shell
+        self._inbox = Inbox(stage, shell.decoder)
+        self._next: dict[Place, int] = {}
+        self._committed: dict[Place, Position] = {}
+        self._with_offsets: list[Output] = []
+        self._answers: list[Future[Output]] = []
+        self._commit_running: Future[None] | None = None
+        self._commit_at = self._tick_at = 0.0
+        self._lost: Collection[Place] = ()
+        self._producer = shell.log.producer(ACKNOWLEDGE_S)
+        self._transactions: Transactions | None = None
+        if stage.transactional:
+            self._transactions = shell.log.transactions(f"{stage.name}.{shell.instance}")
+        self._broadcast = shell.log.reader()
+        for topic in stage.broadcast:
+            self._catch_up_broadcast(Place(topic, 0))
+        self._consumer = shell.log.group(stage.name, stage.inputs, self, shell.instance)
+
+    def step(self, now: float) -> int:
+        """One pass of the steps above; returns how many records it took. Raises an error of the log: stop then."""
+        records = self._take()
+        self._act([self._decide(record) for record in records])
+        for record in records:
+            if record.place in self._next:
+                self._next[record.place] = record.offset + 1
+        if now >= self._tick_at:
+            self._tick_at = now + TICK_EVERY_S
+            self._send(self._stage.ticks())
+        if now >= self._commit_at:
+            self._commit_at = now + COMMIT_EVERY_S
+            self._commit()
+        return len(records)
+
+    def close(self) -> None:
+        """Commits what was done, leaves the group, closes every client."""
+        self._consumer.close()
+        self._producer.close()
+        self._broadcast.close()
+        if self._transactions:
+            self._transactions.close()
+
+    def _take(self) -> list[Record]:
+        quick = self._stage.broadcast or self._answers
+        records = self._consumer.poll(BATCH, SHARED_POLL_S if quick else POLL_S)
+        if self._lost:
+            raise Fenced(f"{self._stage.name} lost {len(self._lost)} partitions to another process")
+        return records + (self._broadcast.poll(BATCH, SHARED_POLL_S) if self._stage.broadcast else [])
+
+    def _decide(self, record: Record) -> Decision:
+        message, error = self._inbox.read(record)
+        if message is not None:
+            try:
+                return self._stage.apply(message)
+            except Exception as raised:  # noqa: BLE001  whatever a record does to a stage, the next one is read
+                error = f"could not be decided: {raised!r}"
+        if error is None:
+            return NOTHING
+        bare = message or Message(record.place, record.offset, record.timestamp_ms, record.key, None)
+        refused = self._stage.refused(bare)
+        return Decision(first=refused.first + self._inbox.dead_letter(record, error))
+
+    def _act(self, decisions: Sequence[Decision]) -> None:
+        projected = [message for decision in decisions for message in decision.projected]
+        if projected:
+            self._shell.project(projected)
+        self._send(output for decision in decisions for output in decision.first)
+        if any(decision.then for decision in decisions):
+            self._producer.flush(ACKNOWLEDGE_S)
+            self._send(output for decision in decisions for output in decision.then)
+        for decision in decisions:
+            self._with_offsets += decision.committed
+            self._want(decision)
+        done = [future for future in self._answers if future.done()]
+        self._answers = [future for future in self._answers if not future.done()]
+        self._send(future.result() for future in done)
+        self._producer.poll()
+
+    def _want(self, decision: Decision) -> None:
+        for wanted in decision.wanted:
+            self._answers.append(self._shell.beside.submit(self._shell.perform, wanted))
+
+    def _send(self, outputs: Iterable[Output]) -> None:
+        for output in outputs:
+            self._producer.send(self._shell.encoder.append(output))
+
+    def _commit(self) -> None:
+        """Starts a commit unless one is under way; its error is raised by the next."""
+        if self._commit_running is not None:
+            if not self._commit_running.done():
+                return
+            self._commit_running.result()
+            self._commit_running = None
+        positions = self._uncommitted()
+        if not positions:
+            return
+        self._producer.flush(ACKNOWLEDGE_S)
+        if self._transactions is None:
+            self._consumer.commit(positions)
+        else:
+            outputs, self._with_offsets = [*self._stage.changes(), *self._with_offsets], []
+            appends = [self._shell.encoder.append(output) for output in outputs]
+            commit = self._transactions.commit
+            self._commit_running = self._shell.beside.submit(commit, appends, positions, self._consumer, ACKNOWLEDGE_S)
+        self._committed |= positions
+
+    def _uncommitted(self) -> dict[Place, Position]:
+        found = {place: self._stage.position(place, offset) for place, offset in self._next.items()}
+        return {place: position for place, position in found.items() if self._committed.get(place) != position}
+
+    def _catch_up_broadcast(self, place: Place) -> None:
+        end = self._broadcast.end(place)
+        self._broadcast.add(place, self._broadcast.begin(place))
+        while self._broadcast.position(place) < end:
+            self._act([self._decide(record) for record in self._broadcast.poll(BATCH, POLL_S)])
+
+    def assigned(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """Called by the group: restores each place and says where to read on."""
+        starts: dict[Place, int] = {}
+        committed = self._consumer.committed(places)
+        for place in places:
+            position = committed.get(place)
+            start = self._stage.assigned(place, position)
+            if self._stage.changelog:
+                self._restore(place, Place(self._stage.changelog, place.partition))
+            self._want(self._stage.restored(place))
+            starts[place] = position.offset if start is None and position else start or 0
+            self._next[place] = starts[place]
+            if position:
+                self._committed[place] = position
+        return starts
+
+    def _restore(self, place: Place, changelog: Place) -> None:
+        reader = self._shell.log.reader(committed_only=True)
+        end = reader.end(changelog)
+        reader.add(changelog, reader.begin(changelog))
+        while reader.position(changelog) < end:
+            for record in reader.poll(BATCH, POLL_S):
+                message, error = self._inbox.read(record)
+                if error:
+                    self._inbox.dead_letter(record, error)
+                else:
+                    self._stage.restore(place, record.key or b"", message.event if message else None)
+        reader.close()
+
+    def revoked(self, places: Collection[Place]) -> None:
+        """Called by the group: commits, for the last time, and forgets."""
+        if self._commit_running is not None:
+            self._commit_running.result()
+        self._commit()
+        if self._commit_running is not None:
+            self._commit_running.result()
+            self._commit_running = None
+        self._forget(places)
+
+    def lost(self, places: Collection[Place]) -> None:
+        """Called by the group: the places are another's already."""
+        self._lost = places
+        self._forget(places)
+
+    def _forget(self, places: Collection[Place]) -> None:
+        for place in places:
+            self._next.pop(place, None)
+            self._committed.pop(place, None)
+            self._stage.revoked(place)

@@ -1,0 +1,103 @@
+"""What a stage is to the runner: decoded records in, a Decision out, and no I/O in between.
+
+A stage may be asked the same again after a crash (the records since the last commit are replayed), so a decision
+follows from state and record alone: time is the record's timestamp, ids derive from the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.ids import ConversationId, ReplyId, UserId
+from topics.log import Place, Position
+from topics.outputs import Output, reply_of_key
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One decoded record. `at_ms` is the broker's time of its append: the only clock a stage has."""
+
+    place: Place
+    offset: int
+    at_ms: int
+    key: bytes | None
+    event: Any
+
+    @property
+    def reply(self) -> ReplyId | None:
+        """The reply that a record of `replies` belongs to."""
+        return reply_of_key(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryWanted:
+    """Intake asks its shell to read a conversation and append what the store holds as HistoryLoaded."""
+
+    user: UserId
+    conversation: ConversationId
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a record leads to. `first` is acknowledged before `then` leaves; `committed` becomes visible together
+    with the offsets that cover it, exactly once; `wanted` is read by the shell, its answer comes back as a record;
+    `projected` is durable in the shell's projection before the offsets that cover it are committed."""
+
+    first: tuple[Output, ...] = ()
+    then: tuple[Output, ...] = ()
+    committed: tuple[Output, ...] = ()
+    wanted: tuple[HistoryWanted, ...] = ()
+    projected: tuple[Message, ...] = ()
+
+
+NOTHING = Decision()
+
+
+class Stage:
+    """A stage over the partitions of `inputs` that this process was given, and all of `broadcast`.
+
+    A stage with a `changelog` keeps state: `changes` are appended to it in the transaction that commits the offsets.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    broadcast: tuple[str, ...] = ()
+    changelog: str | None = None
+    transactional: bool = False
+    keeps_dead_letters: bool = True
+
+    def apply(self, message: Message) -> Decision:
+        """Decides one record and takes it into the state."""
+        raise NotImplementedError
+
+    def refused(self, message: Message) -> Decision:
+        """What tells the reply of a record that could not be decided; `message.event` is None if not decoded."""
+        return NOTHING
+
+    def assigned(self, place: Place, committed: Position | None) -> int | None:
+        """A partition has come. Returns the offset to start at; None starts where the group has committed."""
+        return None
+
+    def restore(self, place: Place, key: bytes, event: Any) -> None:
+        """Takes one record of the changelog, None for a tombstone, back into the state of the input `place`."""
+
+    def restored(self, place: Place) -> Decision:
+        """The state of `place` is whole again: what has to be asked for once more."""
+        return NOTHING
+
+    def revoked(self, place: Place) -> None:
+        """Forgets all state of a partition that has gone."""
+
+    def position(self, place: Place, offset: int) -> Position:
+        """What to commit when all before `offset` was applied."""
+        return Position(offset)
+
+    def changes(self) -> Iterable[Output]:
+        """The state that has changed since the last call, as records of the changelog."""
+        return ()
+
+    def ticks(self) -> Iterable[Output]:
+        """Records by which a stage that waits for log time to pass keeps it going."""
+        return ()

@@ -1,0 +1,66 @@
+"""The topic `schemas`: published by a writer before its first record, read by whoever meets a fingerprint it lacks."""
+
+from __future__ import annotations
+
+import json
+
+from schemas.avro_schema import EVENTS, canonical, fingerprint_of, schema_of
+from schemas.codec import Codec, CodecError, UnknownSchema
+from schemas.events import SchemaPublished
+from topics.catalog import SCHEMAS
+from topics.log import Append, Log, Place
+
+PLACE = Place(SCHEMAS, 0)
+
+
+def publish(log: Log, codec: Codec) -> None:
+    """Appends every schema that this version writes. Raises DeliveryFailed; to be called before the first record."""
+    producer = log.producer()
+    for cls in EVENTS:
+        fingerprint = fingerprint_of(schema_of(cls))
+        published = SchemaPublished(fingerprint, canonical(schema_of(cls)))
+        producer.send(Append(PLACE, fingerprint.hex().encode(), codec.encode(published)))
+    producer.flush(30.0)
+    producer.close()
+
+
+class Decoder:
+    """A codec that looks unknown schemas up in the log, once per growth of the topic."""
+
+    def __init__(self, log: Log, codec: Codec) -> None:
+        self._log = log
+        self._codec = codec
+        self._read_to = -1
+
+    def decode(self, value: bytes | None) -> object:
+        """As `Codec.decode`; UnknownSchema only if the topic does not hold it either."""
+        try:
+            return self._codec.decode(value)
+        except UnknownSchema:
+            if not self._refresh():
+                raise
+        return self._codec.decode(value)
+
+    def _refresh(self) -> bool:
+        """Learns what was published since the last time; False if nothing was."""
+        reader = self._log.reader()
+        try:
+            end = reader.end(PLACE)
+            if end <= self._read_to:
+                return False
+            reader.add(PLACE, max(self._read_to, reader.begin(PLACE)))
+            while reader.position(PLACE) < end:
+                for record in reader.poll(1_000, 1.0):
+                    self._learn(record.value)
+            self._read_to = end
+            return True
+        finally:
+            reader.close()
+
+    def _learn(self, value: bytes | None) -> None:
+        try:
+            published = self._codec.decode(value)
+            if isinstance(published, SchemaPublished):
+                self._codec.learn(json.loads(published.schema))
+        except CodecError:
+            return  # a foreign record among the schemas teaches nothing
