@@ -1,0 +1,73 @@
+"""Sampling without a generator."""
+
+import struct
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.sampler import hash32, sample
+from schemas.events import Sampling
+
+
+def murmur3(data: bytes) -> int:
+    """Austin Appleby's MurmurHash3_x86_32 with seed 0, of whole words."""
+    mask, h = 0xFFFFFFFF, 0
+    for (k,) in struct.iter_unpack("<I", data):
+        k = k * 0xCC9E2D51 & mask
+        k = ((k << 15 & mask) | k >> 17) * 0x1B873593 & mask
+        h ^= k
+        h = ((h << 13 & mask) | h >> 19) * 5 + 0xE6546B64 & mask
+    h ^= len(data)
+    h = (h ^ h >> 16) * 0x85EBCA6B & mask
+    h = (h ^ h >> 13) * 0xC2B2AE35 & mask
+    return h ^ h >> 16
+
+
+@given(seed=st.integers(0, 2**64 - 1), position=st.integers(0, 2**31), token_id=st.integers(0, 2**31))
+def test_the_noise_is_murmur3_of_seed_position_and_token(seed: int, position: int, token_id: int) -> None:
+    assert murmur3(b"test") == 0xBA6BD213
+    expected = murmur3(struct.pack("<QII", seed, position, token_id))
+    assert hash32(seed, position, torch.tensor([token_id])).tolist() == [expected]
+
+
+def test_greedy_takes_the_lowest_id_on_a_tie() -> None:
+    logits = torch.zeros(2, 50_000)
+    logits[0, [7, 49_000]] = 3.0
+    assert sample(logits, [Sampling(1, temperature=0)] * 2, [0, 5]) == [7, 0]
+
+
+def test_draws_follow_the_softmax() -> None:
+    logits = torch.tensor([0.5, 0.25, 0.125, 0.125]).log().expand(4000, 4) * 2
+    drawn = Counter(sample(logits, [Sampling(1, temperature=2.0, seed=3)] * 4000, list(range(4000))))
+    assert [drawn[n] / 4000 for n in range(4)] == pytest.approx([0.5, 0.25, 0.125, 0.125], abs=0.02)
+
+
+@given(seed=st.integers(0, 2**64 - 1), position=st.integers(0, 10_000))
+def test_a_row_is_drawn_alike_alone_and_among_others(seed: int, position: int) -> None:
+    logits = torch.randn(3, 500, generator=torch.Generator().manual_seed(seed % 1000))
+    drawing = Sampling(1, temperature=0.8, top_p=0.9, top_k=40, seed=seed)
+    others = Sampling(1, temperature=1.3, seed=seed ^ 1)
+    among = sample(logits, [others, drawing, Sampling(1, temperature=0)], [3, position, 0])
+    assert sample(logits[1:2], [drawing], [position]) == among[1:2]
+
+
+@given(top_k=st.integers(0, 12), top_p=st.floats(0.01, 1.0), seed=st.integers(0, 2**64 - 1))
+def test_only_tokens_that_top_k_and_top_p_keep_are_drawn(top_k: int, top_p: float, seed: int) -> None:
+    logits = torch.randn(12, generator=torch.Generator().manual_seed(seed % 97), dtype=torch.float32)
+    order = logits.argsort(descending=True)[: top_k or 12]
+    chances = logits[order].softmax(-1)
+    kept = order[(chances.cumsum(-1) - chances) < top_p + 1e-6].tolist()
+    draws = sample(logits.expand(40, 12), [Sampling(1, 1.0, top_p, top_k, seed)] * 40, list(range(40)))
+    assert set(draws) <= set(kept)
+
+
+@pytest.mark.parametrize("top_k", [0, 2000])
+def test_top_p_reaches_beyond_the_first_look(top_k: int) -> None:
+    logits = torch.zeros(200, 3000)
+    logits[:, :1500] = 1.0
+    draws = sample(logits, [Sampling(1, 1.0, 0.5, top_k, seed=1)] * 200, list(range(200)))
+    assert len(set(draws)) > 100
+    assert max(draws) < 1500
