@@ -1,0 +1,82 @@
+"""The edge as an ASGI application: its routes, and an answer in one shape for whatever goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edge import conversations, errors, messages, probes, replies
+from edge.config import EdgeConfig
+from edge.edge import Edge
+from edge.metrics import Metrics
+
+Opened = Callable[[Metrics], contextlib.AbstractAsyncContextManager[Edge]]
+
+ROUTES = (
+    Route("/v1/conversations/{conversation}/messages", messages.post_message, methods=["POST"]),
+    Route("/v1/conversations/{conversation}", conversations.get_conversation),
+    Route("/v1/conversations", conversations.list_conversations),
+    Route("/v1/replies/{reply}/events", replies.get_events),
+    Route("/v1/replies/{reply}/stop", replies.stop_reply, methods=["POST"]),
+    Route("/v1/replies/{reply}", replies.get_reply),
+    Route("/v1/models", probes.list_models),
+    Route("/schemas/ids/{id}", probes.get_schema),
+    Route("/health", probes.health),
+    Route("/ready", probes.ready),
+    Route("/metrics", probes.metrics),
+)
+ALLOWED_HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")
+
+
+def build(config: EdgeConfig, opened: Opened) -> Starlette:
+    """The application; `opened` opens the edge on the loop when the server starts, and closes it at the end."""
+    metrics = Metrics()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with opened(metrics) as edge:
+            app.state.edge = edge
+            yield
+
+    app = Starlette(
+        routes=ROUTES,
+        lifespan=lifespan,
+        middleware=[
+            Middleware(Counted, metrics=metrics),
+            Middleware(
+                CORSMiddleware,
+                allow_origins=config.origins,
+                allow_methods=("GET", "POST"),
+                allow_headers=ALLOWED_HEADERS,
+            ),
+        ],
+        exception_handlers={
+            errors.ApiError: errors.refused,
+            HTTPException: errors.not_routed,
+            Exception: errors.crashed,
+        },
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+class Counted:
+    """Counts requests by method and status, as they are answered."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._requests = app, metrics.requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def counting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._requests.labels(scope["method"], message["status"]).inc()
+            await send(message)
+
+        await self._app(scope, receive, counting if scope["type"] == "http" else send)

@@ -1,0 +1,74 @@
+"""Settings of an edge, read once at the start. A bad value stops the process with key, value and expected type."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.settings import SettingError, setting
+from topics.catalog import LONGEST_DEADLINE_MS
+
+LONGEST_DEADLINE_S = LONGEST_DEADLINE_MS / 1000
+_HEX_KEY = re.compile(r"([0-9a-fA-F]{2}){16,}")
+
+
+@dataclass(frozen=True)
+class EdgeConfig:
+    host: str = setting("LANEWAY_EDGE_HOST", default="127.0.0.1", doc="the address an edge listens on")
+    port: int = setting("LANEWAY_PORT", default=8701, doc="an edge's TCP port, unless --port gives it")
+    partitions: tuple[int, ...] = setting(
+        "LANEWAY_EDGE_PARTITIONS", default=(), doc="home partitions: new replies go there; default all"
+    )
+    keys: Path = setting("LANEWAY_KEYS", default=Path(".laneway/keys.json"), doc="file of the API keys' digests")
+    cell: int = setting("LANEWAY_CELL", default=0, doc="number of this cell, in every reply id")
+    cell_key: str = setting(
+        "LANEWAY_CELL_KEY", default="", doc="the cell's key for reply ids: hex, or a file that holds it", secret=True
+    )
+    store: Path = setting("LANEWAY_STORE", default=Path(".laneway/store.sqlite"), doc="the embedded store's file")
+    models: tuple[str, ...] = setting(
+        "LANEWAY_MODELS", default=("smollm2-135m-instruct",), doc="models served; the first is the default"
+    )
+    origins: tuple[str, ...] = setting("LANEWAY_ORIGINS", default=(), doc="origins that CORS lets in")
+    accept_timeout: float = setting("LANEWAY_ACCEPT_TIMEOUT", default=10.0, doc="seconds a POST waits for intake")
+    send_timeout: float = setting("LANEWAY_SEND_TIMEOUT", default=10.0, doc="seconds before a slow reader is cut off")
+    keep_alive: float = setting("LANEWAY_KEEP_ALIVE", default=15.0, doc="seconds of silence before a stream's ping")
+    deadline: float = setting("LANEWAY_DEADLINE", default=600.0, doc="seconds a reply may take, queue and run")
+    max_body: int = setting("LANEWAY_MAX_BODY", default=1_048_576, doc="bytes of a request's body, at most")
+    drain: float = setting("LANEWAY_DRAIN", default=0.5, doc="seconds an edge is unready before its streams end")
+
+    def __post_init__(self) -> None:
+        for key, value, good, expected in (
+            ("LANEWAY_PORT", self.port, 0 <= self.port <= 65535, "a port"),
+            ("LANEWAY_CELL", self.cell, 0 <= self.cell <= 255, "an integer from 0 to 255"),
+            ("LANEWAY_MODELS", self.models, bool(self.models), "at least one model"),
+            ("LANEWAY_ACCEPT_TIMEOUT", self.accept_timeout, self.accept_timeout > 0, "a positive number"),
+            ("LANEWAY_SEND_TIMEOUT", self.send_timeout, self.send_timeout > 0, "a positive number"),
+            ("LANEWAY_KEEP_ALIVE", self.keep_alive, self.keep_alive > 0, "a positive number"),
+            (
+                "LANEWAY_DEADLINE",
+                self.deadline,
+                0 < self.deadline <= LONGEST_DEADLINE_S,
+                f"seconds, at most {LONGEST_DEADLINE_S:.0f}",
+            ),
+            ("LANEWAY_MAX_BODY", self.max_body, self.max_body > 0, "a positive integer"),
+            ("LANEWAY_DRAIN", self.drain, self.drain >= 0, "a number, not negative"),
+        ):
+            if not good:
+                raise SettingError(f"{key}={value}: expected {expected}")
+
+    def cell_key_bytes(self) -> bytes:
+        """The cell's key. Raises SettingError when it is missing or no hex of at least 16 bytes."""
+        text = self.cell_key
+        if text and not _HEX_KEY.fullmatch(text) and Path(text).is_file():
+            text = Path(text).read_text().strip()
+        if not _HEX_KEY.fullmatch(text):
+            raise SettingError("LANEWAY_CELL_KEY=***: expected at least 32 hex digits, or a file that holds them")
+        return bytes.fromhex(text)
+
+    def home(self, replies: int) -> tuple[int, ...]:
+        """The home partitions in a cell with that many partitions of `replies`. Raises SettingError."""
+        home = self.partitions or tuple(range(replies))
+        if home[-1] >= replies:
+            raise SettingError(f"LANEWAY_EDGE_PARTITIONS={home}: expected partitions from 0 to {replies - 1}")
+        return home

@@ -1,0 +1,126 @@
+"""One running edge: the clients it holds and the little state that its routes share. Belongs to the loop's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from uuid_utils import uuid7
+
+from edge.auth import Caller, Keys
+from edge.config import EdgeConfig
+from edge.metrics import Metrics
+from edge.tails import Tails
+from edge.writer import Writer
+from schemas.codec import Codec
+from schemas.events import EdgeBeat
+from schemas.ids import ForgedReplyId, Incarnation, ReplyId, mint_reply_id, read_reply_id
+from topics.catalog import Sizes
+from topics.log import Log
+from topics.outputs import Encoder, Routes
+from topics.store.contract import Store
+
+BEAT_EVERY_S = 0.5
+DELIVERY_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an edge is put into; `now_ms` gives the time since 1970."""
+
+    log: Log
+    store: Store
+    sizes: Sizes
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+
+
+class Edge:
+    """Make it on the loop, with `tails` made before off the loop; then `start`."""
+
+    def __init__(self, config: EdgeConfig, around: Surroundings, keys: Keys, metrics: Metrics, tails: Tails) -> None:
+        self.config, self.keys, self.metrics, self.tails = config, keys, metrics, tails
+        self.store, self.now_ms = around.store, around.now_ms
+        self.incarnation = Incarnation(f"edge-{uuid7().hex}")
+        self.routes = Routes(around.sizes)
+        self.writer = Writer(around.log.producer(DELIVERY_TIMEOUT_S), Encoder(Codec(), around.sizes, self.incarnation))
+        self.streams = 0
+        self.leaving = self.draining = False
+        self._cell_key = config.cell_key_bytes()
+        self._replies = around.sizes.replies
+        self._homes = itertools.cycle(config.home(around.sizes.replies))
+        self._beats: asyncio.Task[None] | None = None
+        self._tail_failed = False
+
+    def start(self, failed: Callable[[BaseException], None]) -> None:
+        """`failed` is called when the reply log can no longer be read at all."""
+
+        def lost(error: BaseException) -> None:
+            self._tail_failed = True
+            failed(error)
+
+        self.tails.start(lost)
+        self._beats = asyncio.create_task(self._beat())
+
+    async def stop(self) -> None:
+        if self._beats:
+            self._beats.cancel()
+        await asyncio.to_thread(self.tails.stop)
+        self.tails.close()
+        self.writer.close()
+
+    async def drain(self) -> None:
+        """Stops being ready, and a little later ends every stream: its client comes back to another edge."""
+        self.leaving = True
+        await asyncio.sleep(self.config.drain)
+        self.draining = True
+        self.tails.ring_all()
+
+    def mint(self) -> ReplyId:
+        """A fresh reply id in the next home partition."""
+        return mint_reply_id(self.config.cell, next(self._homes), uuid7().hex, self._cell_key)
+
+    def genuine(self, text: str) -> ReplyId | None:
+        """The reply id in a path; None when no edge of this cell can have minted it."""
+        try:
+            address = read_reply_id(text, self._cell_key)
+        except ForgedReplyId:
+            return None
+        ours = address.cell == self.config.cell and address.partition < self._replies
+        return ReplyId(text) if ours else None
+
+    def draw_seed(self) -> int:
+        return secrets.randbits(63)
+
+    def missing(self) -> list[str]:
+        """What keeps this edge from being ready."""
+        return [
+            name
+            for name, is_missing in (
+                ("tail: the reply log cannot be read", self._tail_failed),
+                ("kafka: nothing is acknowledged", not self.writer.working),
+                ("draining", self.leaving),
+            )
+            if is_missing
+        ]
+
+    async def _beat(self) -> None:
+        while True:
+            beat = self.routes.edge_beat(self.incarnation, EdgeBeat(self.incarnation, self.streams))
+            self.writer.tell(beat)
+            await asyncio.sleep(BEAT_EVERY_S)
+
+
+def edge_of(request: Request) -> Edge:
+    edge = request.app.state.edge
+    assert isinstance(edge, Edge)
+    return edge
+
+
+def caller_of(request: Request) -> Caller:
+    """Raises Unauthorized."""
+    return edge_of(request).keys.caller(request.headers.get("Authorization"))

@@ -1,0 +1,119 @@
+"""What a request can be refused with; every answer that is no success has OpenAI's error shape.
+
+ApiError
+|-- BadRequest    400  the request is wrong; a retry does not help
+|-- Unauthorized  401  no API key, or an unknown one
+|-- NotFound      404  unknown, or somebody else's: the two look alike
+|-- Conflict      409  another request stands in the way; a retry helps once that is over, if at all
+|-- Gone          410  the reply is older than the log's memory; the conversation has its text
+|-- TooLarge      413  the body is over the limit
+|-- OverQuota     429  a retry helps after Retry-After
+|-- Internal      500  Laneway's own fault; a retry may help
+`-- NotNow        503  the log, the store or a stage does not answer; a retry helps, with the same Idempotency-Key
+"""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+from typing import ClassVar
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+SHOWN_CHARACTERS = 60
+
+
+class ApiError(Exception):
+    """A refusal. `param` names the field that is at fault, `retry_after_s` becomes Retry-After."""
+
+    status: ClassVar[int]
+    type: ClassVar[str] = "invalid_request_error"
+    code: ClassVar[str]
+
+    def __init__(
+        self, message: str, *, param: str | None = None, code: str | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code_shown = code or self.code
+        self.retry_after_s = retry_after_s
+
+
+class BadRequest(ApiError):
+    status, code = 400, "invalid_value"
+
+
+class Unauthorized(ApiError):
+    status, type, code = 401, "authentication_error", "invalid_api_key"
+
+
+class NotFound(ApiError):
+    status, code = 404, "not_found"
+
+
+class Conflict(ApiError):
+    status, code = 409, "conflict"
+
+
+class Gone(ApiError):
+    status, code = 410, "reply_expired"
+
+
+class TooLarge(ApiError):
+    status, code = 413, "body_too_large"
+
+
+class OverQuota(ApiError):
+    status, type, code = 429, "rate_limit_error", "quota"
+
+
+class Internal(ApiError):
+    status, type, code = 500, "server_error", "internal"
+
+
+class NotNow(ApiError):
+    status, type, code = 503, "server_error", "unavailable"
+
+
+def shown(value: object) -> str:
+    """A value as an error message quotes it: shortened, and always printable."""
+    text = ascii(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def error_body(message: str, kind: str, code: str, param: str | None = None) -> bytes:
+    return orjson.dumps({"error": {"message": message, "type": kind, "code": code, "param": param}})
+
+
+def error_response(error: ApiError) -> Response:
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if error.status == Unauthorized.status:
+        headers["WWW-Authenticate"] = "Bearer"
+    body = error_body(error.message, error.type, error.code_shown, error.param)
+    return Response(body, error.status, headers, "application/json")
+
+
+async def refused(_: Request, error: Exception) -> Response:
+    """Starlette's handler for ApiError."""
+    assert isinstance(error, ApiError)
+    return error_response(error)
+
+
+async def not_routed(request: Request, error: Exception) -> Response:
+    """Starlette's handler for what its router refuses: an unknown path or method."""
+    assert isinstance(error, HTTPException)
+    code = HTTPStatus(error.status_code).name.lower()
+    message = f"{request.method} {shown(request.url.path)}: {HTTPStatus(error.status_code).phrase.lower()}"
+    body = error_body(message, ApiError.type, code)
+    return Response(body, error.status_code, error.headers, "application/json")
+
+
+async def crashed(_: Request, __: Exception) -> Response:
+    """Starlette's handler for what nobody expected; the server logs the traceback, the client sees none of it."""
+    return error_response(Internal("something went wrong on this server; the error is logged", retry_after_s=1))

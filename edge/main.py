@@ -1,0 +1,85 @@
+"""One edge process: settings in, clients opened on the loop, requests served until a signal or until the log is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+
+from edge.app import build
+from edge.auth import BadKeys, Keys
+from edge.config import EdgeConfig
+from edge.edge import Edge, Surroundings
+from edge.metrics import Metrics
+from edge.server import EdgeServer
+from edge.tails import Tails
+from schemas.codec import Codec
+from schemas.settings import SettingError, load
+from topics.config import KafkaConfig
+from topics.kafka import KafkaLog
+from topics.store.sqlite import SqliteStore
+
+logger = logging.getLogger(__name__)
+
+
+class EdgeProcess:
+    """An edge and its server; `failure` is what ended it, if it was not a signal."""
+
+    def __init__(self, config: EdgeConfig, around: Surroundings, port: int) -> None:
+        self._config, self._around = config, around
+        self.failure: BaseException | None = None
+        self._edge: Edge | None = None
+        self.server = EdgeServer(build(config, self._opened), config.host, port, self._drain)
+
+    def run(self) -> None:
+        """Serves until a signal comes or `failure` does."""
+        self.server.run()
+
+    @contextlib.asynccontextmanager
+    async def _opened(self, metrics: Metrics) -> AsyncIterator[Edge]:
+        config, around = self._config, self._around
+        keys = read_keys_at_start(config)
+        home = config.home(around.sizes.replies)
+        tails = await asyncio.to_thread(Tails, around.log, home, Codec(), metrics.skipped.inc)
+        self._edge = Edge(config, around, keys, metrics, tails)
+        self._edge.start(self._failed)
+        try:
+            yield self._edge
+        finally:
+            await self._edge.stop()
+
+    async def _drain(self) -> None:
+        if self._edge is not None:
+            await self._edge.drain()
+
+    def _failed(self, error: BaseException) -> None:
+        logger.error("the reply log cannot be read any more: %s", error)
+        self.failure = self.failure or error
+        self.server.should_exit = True
+
+
+def read_keys_at_start(config: EdgeConfig) -> Keys:
+    """Raises SettingError when there is no usable keys file."""
+    try:
+        return Keys(config.keys)
+    except (OSError, BadKeys) as error:
+        raise SettingError(f"LANEWAY_KEYS={str(config.keys)!r}: expected a keys file: {error}") from error
+
+
+def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
+    """Runs one edge in the foreground; exits with 1 when the log cannot be read any more. Raises SettingError."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    config, kafka = load(EdgeConfig, environ), load(KafkaConfig, environ)
+    config.cell_key_bytes()
+    config.home(kafka.replies)
+    read_keys_at_start(config)
+    store = SqliteStore(config.store)
+    around = Surroundings(KafkaLog(kafka), store, kafka.sizes)
+    process = EdgeProcess(config, around, config.port if port is None else port)
+    process.run()
+    store.close()
+    if process.failure is not None:
+        sys.exit(1)

@@ -1,0 +1,154 @@
+"""`POST /v1/conversations/{conversation}/messages`: a checked request in, MessagePosted out, intake's word back.
+
+Nothing is written before the request is found good, and nothing is answered before the log says what became of it.
+The candidate's log is followed before the message is sent, so intake's answer cannot be missed.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+
+import orjson
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from edge.auth import Caller
+from edge.edge import Edge, caller_of, edge_of
+from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, TooLarge
+from edge.requests import MessageRequest, read_client_key, read_conversation, read_message
+from edge.saved import saved_reply
+from edge.sse import HEADERS, EventStream
+from edge.tails import SharedView
+from schemas.events import MessagePosted
+from schemas.ids import ConversationId, ReplyId
+from schemas.reply_records import Redirected, Rejected
+
+SSE = "text/event-stream"
+RETRY_AFTER_S = 1.0
+
+REFUSALS: Mapping[str, type[ApiError]] = {
+    "conflict": Conflict,
+    "conversation_busy": Conflict,
+    "context_length_exceeded": BadRequest,
+    "model_not_found": BadRequest,
+    "unsafe": BadRequest,
+    "quota": OverQuota,
+    "history_unavailable": NotNow,
+    "internal": Internal,
+}
+
+
+async def post_message(request: Request) -> Response:
+    edge, caller = edge_of(request), caller_of(request)
+    conversation = read_conversation(request.path_params["conversation"])
+    client_key = read_client_key(request.headers.get("Idempotency-Key")) or f"edge-{uuid.uuid4().hex}"
+    body = await read_body(request, edge.config.max_body)
+    asked = read_message(body, edge.config.models, edge.config.deadline)
+    posted = message_posted(edge, caller, conversation, client_key, asked)
+    with edge.tails.following(posted.reply) as shared:
+        began = time.perf_counter()
+        await _decided(edge, shared, posted)
+        edge.metrics.accept_seconds.observe(time.perf_counter() - began)
+        match shared.view.reply.end:
+            case Rejected() as rejected:
+                raise refusal(rejected)
+            case Redirected(to=target):
+                return await _answer_of(request, edge, caller, conversation, target)
+        return _answer(request, edge, conversation, shared)
+
+
+def message_posted(
+    edge: Edge, caller: Caller, conversation: ConversationId, client_key: str, asked: MessageRequest
+) -> MessagePosted:
+    return MessagePosted(
+        user=caller.user,
+        account=caller.account,
+        plan=caller.plan,
+        conversation=conversation,
+        reply=edge.mint(),
+        client_key=client_key,
+        body_hash=asked.body_hash,
+        text=asked.text,
+        model=asked.model,
+        sampling=asked.sampling(edge.draw_seed()),
+        deadline_ms=int(asked.deadline_s * 1000),
+    )
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The request's body. Raises TooLarge before more than `most` bytes are held, BadRequest when it breaks off."""
+    declared = request.headers.get("Content-Length", "")
+    if declared.isdecimal() and int(declared) > most:
+        raise TooLarge(f"Content-Length={declared}: expected at most {most} bytes")
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                raise TooLarge(f"the body is over {most} bytes")
+    except ClientDisconnect:
+        raise BadRequest(f"the body broke off after {len(body)} bytes", code="incomplete_body") from None
+    return bytes(body)
+
+
+def refusal(rejected: Rejected) -> ApiError:
+    """Intake's refusal as HTTP has it; a reason that this version does not know is an internal error."""
+    kind = REFUSALS.get(rejected.reason, Internal)
+    after_s = None if rejected.retry_after_ms is None else rejected.retry_after_ms / 1000
+    message = rejected.detail or rejected.reason
+    if rejected.reply is not None and rejected.reply not in message:
+        message = f"{message} (reply {rejected.reply})"
+    if kind is NotNow and after_s is None:
+        after_s = RETRY_AFTER_S
+    return kind(message, code=rejected.reason, retry_after_s=after_s)
+
+
+async def _decided(edge: Edge, shared: SharedView, posted: MessagePosted) -> None:
+    """Sends the message and waits until the log says what became of it. Raises NotNow."""
+    outcome = edge.writer.send(edge.routes.message(posted.user, posted))
+    outcome.add_done_callback(lambda _: shared.ring())
+    view = shared.view
+
+    def failed() -> bool:
+        return outcome.done() and outcome.exception() is not None
+
+    await shared.until(lambda: view.seen or failed(), edge.config.accept_timeout)
+    if not view.seen:
+        what = "was not taken by the log" if failed() else f"was not decided in {edge.config.accept_timeout:g} s"
+        raise NotNow(f"the message {what}; send it again with the same Idempotency-Key", retry_after_s=RETRY_AFTER_S)
+
+
+async def _answer_of(
+    request: Request, edge: Edge, caller: Caller, conversation: ConversationId, reply: ReplyId
+) -> Response:
+    """The answer to a repeat: the first reply, live or from its log, or from the store when that has expired."""
+    with edge.tails.reading(reply) as shared:
+        view = shared.view
+        await shared.until(lambda: view.seen or shared.live, edge.config.accept_timeout)
+        if view.seen and view.owner == caller.user:
+            return _answer(request, edge, conversation, shared)
+    saved = await saved_reply(edge, caller.user, reply)
+    if saved is None:
+        raise NotNow(f"reply {reply} to the first of these requests cannot be read now", retry_after_s=RETRY_AFTER_S)
+    if wants_stream(request):
+        return Response(saved.frames, headers=HEADERS)
+    return _receipt(reply, conversation)
+
+
+def _answer(request: Request, edge: Edge, conversation: ConversationId, shared: SharedView) -> Response:
+    if wants_stream(request):
+        return EventStream(edge, shared, cursor=None)
+    return _receipt(shared.view.reply.id, conversation)
+
+
+def _receipt(reply: ReplyId, conversation: ConversationId) -> Response:
+    body = {"reply": reply, "conversation": conversation, "url": f"/v1/replies/{reply}/events"}
+    return Response(orjson.dumps(body), 202, media_type="application/json")
+
+
+def wants_stream(request: Request) -> bool:
+    """The client's Accept header names SSE."""
+    accepted = ",".join(request.headers.getlist("Accept")).lower()
+    return any(part.split(";")[0].strip() == SSE for part in accepted.split(","))

@@ -1,0 +1,49 @@
+"""What machines ask an edge, without a key but for the models: is it there, is it ready, what does it count."""
+
+from __future__ import annotations
+
+import orjson
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from edge.edge import caller_of, edge_of
+from edge.errors import NotFound, shown
+from schemas.codec import schemas_by_confluent_id
+
+SCHEMA_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+_SCHEMAS = schemas_by_confluent_id()
+
+
+async def health(_: Request) -> Response:
+    return _json({"status": "ok"})
+
+
+async def ready(request: Request) -> Response:
+    """200 when requests should come here; 503 names what is missing."""
+    missing = edge_of(request).missing()
+    return _json({"ready": not missing, "missing": missing}, 503 if missing else 200)
+
+
+async def metrics(request: Request) -> Response:
+    return Response(generate_latest(edge_of(request).metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def list_models(request: Request) -> Response:
+    caller_of(request)
+    models = edge_of(request).config.models
+    listed = [{"id": model, "object": "model", "created": 0, "owned_by": "laneway"} for model in models]
+    return _json({"object": "list", "data": listed})
+
+
+async def get_schema(request: Request) -> Response:
+    """One call of the Confluent schema registry's API, read-only, for tools that read `usage` and `turns`."""
+    text = request.path_params["id"]
+    schema = _SCHEMAS.get(int(text)) if text.isascii() and text.isdecimal() and len(text) <= 10 else None
+    if schema is None:
+        raise NotFound(f"no schema {shown(text)}", code="schema_not_found")
+    return Response(orjson.dumps({"schema": schema}), media_type=SCHEMA_MEDIA_TYPE)
+
+
+def _json(body: dict[str, object], status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")

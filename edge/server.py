@@ -1,0 +1,65 @@
+"""uvicorn, with the two things it lacks here: a stream can be cut off at once, and a stop drains before it closes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from edge.sse import ABORT
+
+GRACE_S = 12
+KEEP_ALIVE_S = 65
+
+
+class EdgeProtocol(HttpToolsProtocol):
+    """Puts the connection's `abort` into the scope: closing alone would wait for a reader that reads nothing."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {ABORT: self.transport.abort}
+
+
+class EdgeServer(uvicorn.Server):
+    """`drain` is awaited after SIGTERM or SIGINT, while requests are still served; then the port is closed.
+
+    The signal is not raised again afterwards: a drained edge has exited well.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, port: int, drain: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                loop="uvloop",
+                http=EdgeProtocol,
+                ws="none",
+                lifespan="on",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self._drain = drain
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(signum, self.handle_exit, signum, None)
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._drain()
+        await super().shutdown(sockets)
