@@ -21,7 +21,8 @@ from schemas.events import (
 )
 from schemas.ids import assistant_message_id, user_message_id
 from schemas.reply_records import Accepted, Redirected, Rejected
-from streams.context import Prompt, Template, TooLong, build
+from schemas.tokenizer import ChatTokenizer
+from streams.context import Prompt, TooLong, build
 
 BUSY_PATIENCE_MS = 2_000
 TIER_OF_PLAN = {"business": "paid", "paid": "paid", "free": "free"}
@@ -29,12 +30,10 @@ TIER_OF_PLAN = {"business": "paid", "paid": "paid", "free": "free"}
 
 @dataclass(frozen=True)
 class Model:
-    """A model that is served: who encodes for it, and which pool of replicas runs it."""
+    """A model that is served: its tokenizer with the chat template, and the pool of replicas that runs it."""
 
-    name: str
+    tokenizer: ChatTokenizer
     pool: str
-    template: Template
-    tokenizer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +78,9 @@ def evolve(kept: ConversationKept, answer: Answer) -> ConversationKept:
 
 def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answer:
     message = parked.message
-    prompt = build(model.template, kept.turns, message.text, message.sampling.max_tokens)
+    prompt = build(model.tokenizer, kept.turns, message.text, message.sampling.max_tokens)
     if isinstance(prompt, TooLong):
-        detail = f"the message needs {prompt.needed} tokens, model {model.name!r} has a context of {prompt.context}"
+        detail = f"the message needs {prompt.needed} tokens, model {message.model!r} has a context of {prompt.context}"
         return Answer(message, Rejected("context_length_exceeded", detail))
     tier = TIER_OF_PLAN.get(message.plan, "free")
     deadline_ms = parked.since_ms + message.deadline_ms
@@ -93,7 +92,7 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         user_message=user_message_id(message.reply),
         assistant_message=assistant_message_id(message.reply),
         stored=True,
-        model=model.name,
+        model=message.model,
         pool=model.pool,
         tier=tier,
         prompt_tokens=len(prompt.ids),
@@ -101,14 +100,14 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         deadline_ms=deadline_ms,
         on_disconnect=message.on_disconnect,
         checked=False,
-        tokenizer=model.tokenizer,
+        tokenizer=model.tokenizer.fingerprint,
     )
     request = GenerateRequested(
         reply=message.reply,
         attempt=1,
         user=message.user,
         conversation=message.conversation,
-        model=model.name,
+        model=message.model,
         pool=model.pool,
         tier=tier,
         prompt=pack_ids(prompt.ids),
@@ -130,11 +129,11 @@ def _user_turn(model: Model, kept: ConversationKept, parked: ParkedMessage, prom
             role="user",
             text=message.text,
             token_ids=pack_ids(prompt.message_ids),
-            tokenizer=model.tokenizer,
+            tokenizer=model.tokenizer.fingerprint,
             status="complete",
         ),
         reply=message.reply,
-        model=model.name,
+        model=message.model,
         created_ms=parked.since_ms,
         client_key=message.client_key,
         body_hash=message.body_hash,

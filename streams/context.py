@@ -8,32 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from schemas.events import Turn, unpack_ids
+from schemas.tokenizer import ChatTokenizer, PromptTurn
 
 LEAST_REPLY = 256
 MOST_REPLY = 1024
-
-
-class Template(Protocol):
-    """What context needs of a tokenizer (`schemas.tokenizer.ChatTokenizer`)."""
-
-    @property
-    def context(self) -> int: ...
-
-    @property
-    def system(self) -> str: ...
-
-    def encode(self, text: str) -> tuple[int, ...]: ...
-
-    def prompt(self, turns: Sequence[PromptTurn]) -> tuple[int, ...]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class PromptTurn:
-    role: str
-    token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +33,23 @@ class TooLong:
     context: int
 
 
-def build(template: Template, history: Sequence[Turn], text: str, asked: int) -> Prompt | TooLong:
+def build(tokenizer: ChatTokenizer, history: Sequence[Turn], text: str, asked: int) -> Prompt | TooLong:
     """Fits history into the context, oldest turns dropped first; `asked` max_tokens, 0 if none was asked.
 
     The reply's share is at least what was asked, at most a quarter of the context while history competes for it.
     """
-    message_ids = template.encode(text)
-    system = PromptTurn("system", template.encode(template.system))
+    message_ids = tokenizer.encode(text)
+    system = PromptTurn("system", tokenizer.encode(tokenizer.system))
     latest = PromptTurn("user", message_ids)
     turns = [PromptTurn(turn.role, unpack_ids(turn.token_ids)) for turn in history if turn.token_ids]
-    reserve = min(asked or LEAST_REPLY, template.context // 4)
-    ids = template.prompt([system, *turns, latest])
-    while turns and len(ids) + reserve > template.context:
+    reserve = min(asked or LEAST_REPLY, tokenizer.context // 4)
+    ids = tokenizer.prompt([system, *turns, latest])
+    while turns and len(ids) + reserve > tokenizer.context:
         turns = _without_oldest(turns)
-        ids = template.prompt([system, *turns, latest])
-    room = template.context - len(ids)
+        ids = tokenizer.prompt([system, *turns, latest])
+    room = tokenizer.context - len(ids)
     if room < 1:
-        return TooLong(len(ids), template.context)
+        return TooLong(len(ids), tokenizer.context)
     return Prompt(ids, message_ids, min(asked or MOST_REPLY, room))
 
 

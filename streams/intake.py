@@ -109,7 +109,7 @@ class Intake(Stage):
 
     def _fitting(self, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
         """The newest turns, as many as any model's context could take."""
-        room = max(model.template.context for model in self._models.values())
+        room = max(model.tokenizer.context for model in self._models.values())
         for index in range(len(turns) - 1, -1, -1):
             room -= len(turns[index].token_ids) // 4
             if room < 0:

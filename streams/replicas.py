@@ -6,57 +6,67 @@ or a frozen broker makes nobody look dead. An incarnation that was replaced in l
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from schemas.events import ReplicaBeat, SupervisorBeat
-from schemas.ids import Incarnation
+from schemas.ids import Incarnation, ReplyId
 
 SILENT_BEATS = 3
 
 
 @dataclass(slots=True)
 class Seen:
-    """A slot's newest incarnation: its last beat, and how many supervisor beats have followed it."""
+    """A slot's newest incarnation: its last beat, and the beats of each supervisor that have followed it."""
 
     beat: ReplicaBeat
-    silent: int = 0
+    followed: defaultdict[Incarnation, int] = field(default_factory=lambda: defaultdict(int))
 
     @property
     def alive(self) -> bool:
-        return self.silent < SILENT_BEATS
+        return max(self.followed.values(), default=0) < SILENT_BEATS
 
 
 class Replicas:
-    """`apply` returns the incarnations that died or were replaced by this very beat."""
+    """Folds the topic `replicas` from its oldest record on."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int], Seen] = {}
         self._gone: set[Incarnation] = set()
+        self._beats: defaultdict[Incarnation, int] = defaultdict(int)
 
-    def apply(self, beat: ReplicaBeat | SupervisorBeat) -> list[Incarnation]:
-        if isinstance(beat, ReplicaBeat):
-            return self._replica(beat)
-        dead: list[Incarnation] = []
-        for seen in self._seen.values():
-            seen.silent += 1
-            if seen.silent == SILENT_BEATS:
-                dead.append(seen.beat.incarnation)
-        return dead
-
-    def _replica(self, beat: ReplicaBeat) -> list[Incarnation]:
-        if beat.incarnation in self._gone:
-            return []
-        key = (beat.pool, beat.slot)
-        before = self._seen.get(key)
-        self._seen[key] = Seen(beat)
-        if before is None or before.beat.incarnation == beat.incarnation:
-            return []
-        self._gone.add(before.beat.incarnation)
-        return [before.beat.incarnation]
+    def apply(self, beat: ReplicaBeat | SupervisorBeat) -> None:
+        if isinstance(beat, SupervisorBeat):
+            self._beats[beat.incarnation] += 1
+            for seen in self._seen.values():
+                seen.followed[beat.incarnation] += 1
+        elif beat.incarnation not in self._gone:
+            key = (beat.pool, beat.slot)
+            before = self._seen.get(key)
+            if before is not None and before.beat.incarnation != beat.incarnation:
+                self._gone.add(before.beat.incarnation)
+            self._seen[key] = Seen(beat)
 
     def alive(self, pool: str) -> Iterator[ReplicaBeat]:
         """The last beats of the pool's living replicas, by slot."""
         for (of_pool, _), seen in sorted(self._seen.items()):
             if of_pool == pool and seen.alive:
                 yield seen.beat
+
+    def dead(self, incarnation: Incarnation, supervisor: Incarnation) -> bool:
+        """Whether `supervisor` may fence it: replaced, or silent for three of that supervisor's own beats.
+
+        An incarnation whose last beat has expired is counted from that supervisor's first beat.
+        """
+        if incarnation in self._gone:
+            return True
+        for seen in self._seen.values():
+            if seen.beat.incarnation == incarnation:
+                return seen.followed[supervisor] >= SILENT_BEATS
+        return self._beats[supervisor] >= SILENT_BEATS
+
+    def dropped(self, incarnation: Incarnation, reply: ReplyId, attempt: int) -> bool:
+        """Whether the replica says that it gave this attempt up."""
+        beats = (seen.beat for seen in self._seen.values() if seen.beat.incarnation == incarnation)
+        return any(drop.reply == reply and drop.attempt == attempt for beat in beats for drop in beat.dropped)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+from schemas.events import Origin
 from schemas.ids import ConversationId, ReplyId, UserId
 from topics.log import Place, Position
 from topics.outputs import Output, reply_of_key
@@ -40,6 +41,19 @@ class HistoryWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class ContinuationWanted:
+    """The supervisor asks its shell to fetch the request at `origin` and queue it as `attempt`, from `accepted` on."""
+
+    reply: ReplyId
+    attempt: int
+    origin: Origin
+    accepted: bytes
+
+
+Wanted: TypeAlias = HistoryWanted | ContinuationWanted
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What a record leads to. `first` is acknowledged before `then` leaves; `committed` becomes visible together
     with the offsets that cover it, exactly once; `wanted` is read by the shell, its answer comes back as a record;
@@ -48,7 +62,7 @@ class Decision:
     first: tuple[Output, ...] = ()
     then: tuple[Output, ...] = ()
     committed: tuple[Output, ...] = ()
-    wanted: tuple[HistoryWanted, ...] = ()
+    wanted: tuple[Wanted, ...] = ()
     projected: tuple[Message, ...] = ()
 
 

@@ -1,4 +1,5 @@
-"""Supervisor: no reply stays open past its deadline, and no replica works for a reply that it no longer serves.
+"""Supervisor: a reply whose replica is lost goes on at another one, none stays open past its deadline, and no replica
+works for a reply that it no longer serves.
 
 Its clock is its own beats in `replicas`, read back: time passes for it only as far as the log has moved. It commits
 the low-water mark of its table, so a restart folds every open reply again from its first record.
@@ -9,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from schemas import reply_records as r
-from schemas.events import AbortReply, SupervisorBeat
+from schemas.events import AbortReply, ReplicaBeat, SupervisorBeat, pack_ids
 from schemas.ids import Incarnation, ReplyId
-from schemas.reply import Reply, Verdict
+from schemas.reply import Reply, State, Verdict
+from streams.replicas import Replicas
 from streams.reply_table import ReplyTable, Watched
-from streams.stage import NOTHING, Decision, Message, Stage
+from streams.stage import NOTHING, ContinuationWanted, Decision, Message, Stage
 from topics.catalog import REPLICAS, REPLIES
 from topics.log import Place, Position
 from topics.outputs import Output, Routes
 
+MOST_ATTEMPTS = 5
 UNWANTED = (Verdict.ENDED, Verdict.STALE, Verdict.FOREIGN)
 
 
@@ -31,31 +34,68 @@ class Supervisor(Stage):
         self._incarnation = incarnation
         self._routes = routes
         self._tables: dict[Place, ReplyTable] = {}
+        self._replicas = Replicas()
         self._beat_due = True
+        self._requested: set[tuple[ReplyId, int]] = set()
 
     def apply(self, message: Message) -> Decision:
         if message.place.topic == REPLICAS:
             return self._beat(message)
         change = self._tables[message.place].apply(message)
-        event = message.event
-        if change.ended and change.watched:
-            return Decision(first=tuple(self._abort_all(change.watched.reply)))
-        lost = change.watched is None or change.verdict in UNWANTED
-        if lost and isinstance(event, r.Dispatched | r.Started) and message.reply:
-            return Decision(first=(self._abort(message.reply, event.attempt, event.replica, event.incarnation),))
+        event, watched = message.event, change.watched
+        if isinstance(event, r.Dispatched | r.Started) and message.reply:
+            if watched is None or change.verdict in UNWANTED:
+                return Decision(first=(self._abort(message.reply, event.attempt, event.replica, event.incarnation),))
+        elif watched and change.ended:
+            self._requested = {(reply, n) for reply, n in self._requested if reply != message.reply}
+            return Decision(first=tuple(self._abort_all(watched.reply)))
+        elif watched and change.verdict is Verdict.GAP:
+            return Decision(first=(self._fence(watched.reply),))
+        elif watched and change.verdict is Verdict.COUNTED and isinstance(event, r.AttemptOpened):
+            return Decision(first=tuple(self._abort_all(watched.reply)))
         return NOTHING
 
     def _beat(self, message: Message) -> Decision:
+        """On its own beat the supervisor looks at every open reply: late, lost, or waiting to be continued."""
+        if isinstance(message.event, ReplicaBeat | SupervisorBeat):
+            self._replicas.apply(message.event)
         if not isinstance(message.event, SupervisorBeat) or message.event.incarnation != self._incarnation:
             return NOTHING
         self._beat_due = True
-        late = [watched for table in self._tables.values() for watched in table.open() if _late(watched, message.at_ms)]
-        return Decision(first=tuple(self._routes.reply(watched.reply.id, r.Failed("deadline")) for watched in late))
+        watched = [watched for table in self._tables.values() for watched in table.open()]
+        late = [self._routes.reply(w.reply.id, r.Failed("deadline")) for w in watched if _late(w, message.at_ms)]
+        lost = [self._fence(w.reply) for w in watched if self._lost(w.reply)]
+        return Decision(first=(*late, *lost), wanted=tuple(self._continuations(watched)))
+
+    def _lost(self, reply: Reply) -> bool:
+        """Whether the replica that has the current attempt is dead or has dropped it."""
+        serving = [incarnation for attempt, _, incarnation in reply.addressees if attempt == reply.attempt]
+        if reply.owner is not None:
+            serving = [reply.owner]
+        return bool(serving) and all(
+            self._replicas.dead(incarnation, self._incarnation)
+            or self._replicas.dropped(incarnation, reply.id, reply.attempt)
+            for incarnation in serving
+        )
+
+    def _fence(self, reply: Reply) -> Output:
+        record = r.Failed("replica_lost") if reply.attempt >= MOST_ATTEMPTS else r.AttemptOpened(reply.attempt + 1)
+        return self._routes.reply(reply.id, record)
+
+    def _continuations(self, watched: list[Watched]) -> Iterator[ContinuationWanted]:
+        """Once for each attempt that is not dispatched; again after a restart, which costs time, never text."""
+        for reply in (w.reply for w in watched):
+            dispatched = any(attempt == reply.attempt for attempt, _, _ in reply.addressees)
+            key = (reply.id, reply.attempt)
+            if reply.state is State.RESUMING and not dispatched and reply.request and key not in self._requested:
+                self._requested.add(key)
+                yield ContinuationWanted(reply.id, reply.attempt, reply.request, pack_ids(reply.ids))
 
     def _abort_all(self, reply: Reply) -> Iterator[Output]:
-        done = reply.owner if isinstance(reply.end, r.Finished) else None
+        """For every replica that was given an attempt, but for one that has just finished it or has the current one."""
         for attempt, replica, incarnation in reply.addressees:
-            if incarnation != done:
+            done = isinstance(reply.end, r.Finished) and incarnation == reply.owner
+            if not done and (reply.state.ended or attempt < reply.attempt):
                 yield self._abort(reply.id, attempt, replica, incarnation)
 
     def _abort(self, reply: ReplyId, attempt: int, replica: str, incarnation: Incarnation) -> Output:

@@ -9,84 +9,145 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import uuid_utils
 
 from schemas.codec import Codec
-from schemas.events import HistoryLoaded
 from schemas.ids import Incarnation
 from schemas.settings import load
 from schemas.tokenizer import ChatTokenizer
 from streams.admission import Model
 from streams.config import StreamsConfig
-from streams.history import History, save
+from streams.history import History
 from streams.intake import Intake
 from streams.router import Router
+from streams.runtime.effects import Effects
 from streams.runtime.runner import Runner, Shell
 from streams.settlement import Settlement
-from streams.stage import HistoryWanted, Stage
+from streams.stage import Message, Stage
 from streams.supervisor import Supervisor
 from topics.config import KafkaConfig
-from topics.errors import TopicsError, Unavailable
+from topics.errors import TopicsError
 from topics.kafka import KafkaLog
-from topics.outputs import Encoder, Output, Routes
+from topics.outputs import Encoder, Routes
+from topics.ready import announce
 from topics.schemas import Decoder, publish
+from topics.store.contract import SavedAt, Store
 from topics.store.sqlite import SqliteStore
-
-STAGES = ("intake", "router", "settlement", "history", "supervisor")
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Cell:
+    """What the stages of one process share."""
+
+    kafka: KafkaConfig
+    streams: StreamsConfig
+    tokenizer: ChatTokenizer
+    store: Store
+    routes: Routes
+
+
+def intake(cell: Cell, _: Incarnation) -> Stage:
+    model = Model(cell.tokenizer, cell.kafka.pools[0])
+    return Intake({cell.tokenizer.name: model}, cell.routes)
+
+
+def router(cell: Cell, _: Incarnation) -> Stage:
+    return Router(cell.kafka.pools[0], cell.streams.backlog, cell.routes)
+
+
+def settlement(cell: Cell, _: Incarnation) -> Stage:
+    return Settlement(cell.routes)
+
+
+def history(_: Cell, __: Incarnation) -> Stage:
+    return History()
+
+
+def supervisor(cell: Cell, incarnation: Incarnation) -> Stage:
+    return Supervisor(incarnation, cell.routes)
+
+
+STAGES: dict[str, Callable[[Cell, Incarnation], Stage]] = {
+    "intake": intake,
+    "router": router,
+    "settlement": settlement,
+    "history": history,
+    "supervisor": supervisor,
+}
+
+
 def run(names: Sequence[str]) -> int:
     """Runs the named stages until SIGTERM or SIGINT; returns the exit status. Raises SettingError for bad settings."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(levelname)s %(message)s")
     kafka, streams = load(KafkaConfig, os.environ), load(StreamsConfig, os.environ)
-    publish(KafkaLog(kafka), Codec())
-    stopping, failures = threading.Event(), []
+    cell = Cell(kafka, streams, ChatTokenizer.load(streams.model), SqliteStore(streams.store), Routes(kafka.sizes))
+    stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
+    publish(KafkaLog(kafka), Codec())
+    drivers = [Driver(name, cell, stopping) for name in names]
+    for driver in drivers:
+        driver.start()
+    while not stopping.wait(0.05):
+        if all(driver.running for driver in drivers):
+            announce(os.environ)
+            break
+    for driver in drivers:
+        driver.join()
+    return 1 if any(driver.failed for driver in drivers) else 0
 
-    def drive(name: str) -> None:
+
+class Driver(threading.Thread):
+    """One stage in its thread. `running` once it owns its clients; `failed` when an error ended it."""
+
+    def __init__(self, name: str, cell: Cell, stopping: threading.Event) -> None:
+        super().__init__(name=name)
+        self._cell, self._stopping = cell, stopping
+        self.running = self.failed = False
+
+    def run(self) -> None:
         try:
-            _drive(_runner(name, kafka, streams), stopping)
-        except (TopicsError, OSError) as error:
-            logger.error("stage %s stops: %s", name, error)
-            failures.append(name)
+            runner = runner_of(self.name, self._cell)
+            self.running = True
+            while not self._stopping.is_set():
+                runner.step(time.monotonic())
+            runner.close()
+        except TopicsError as error:
+            self.failed = True
+            logger.error("stopping: %s", error)
         except BaseException:
-            failures.append(name)
+            self.failed = True
+            logger.exception("stopping")
             raise
         finally:
-            stopping.set()
-
-    threads = [threading.Thread(target=drive, args=(name,), name=name) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return 1 if failures else 0
+            self._stopping.set()
 
 
-def _drive(runner: Runner, stopping: threading.Event) -> None:
-    while not stopping.is_set():
-        runner.step(time.monotonic())
-    runner.close()
-
-
-def _runner(name: str, kafka: KafkaConfig, streams: StreamsConfig) -> Runner:
-    log, codec, routes = KafkaLog(kafka), Codec(), Routes(kafka.sizes)
+def runner_of(name: str, cell: Cell) -> Runner:
+    """A runner for one stage with clients of its own."""
+    log, codec = KafkaLog(cell.kafka), Codec()
+    decoder = Decoder(log, codec)
     incarnation = Incarnation(f"{name}-{uuid_utils.uuid7().hex[-12:]}")
-    store = SqliteStore(streams.store)
-    stage, perform = _stage(name, kafka, streams, store, routes, incarnation)
+    effects = Effects(log, cell.store, Decoder(log, Codec()), cell.routes, cell.tokenizer.context)
+
+    def project(messages: Sequence[Message]) -> None:
+        cell.store.save(SavedAt(message.offset, message.event) for message in messages)
+
     shell = Shell(
         log=log,
-        decoder=Decoder(log, codec),
-        encoder=Encoder(codec, kafka.sizes, incarnation),
+        decoder=decoder,
+        encoder=Encoder(codec, cell.kafka.sizes, incarnation),
         beside=ThreadPoolExecutor(2, thread_name_prefix=f"{name}-beside"),
-        instance=streams.instance,
+        instance=cell.streams.instance,
+        perform=effects.perform,
+        project=project,
     )
-    raise NotImplementedError((sys, shell, perform, History, save, Unavailable, HistoryLoaded, HistoryWanted, Output))
+    return Runner(STAGES[name](cell, incarnation), shell)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from streams.runtime.inbox import Inbox
-from streams.stage import NOTHING, Decision, HistoryWanted, Message, Stage
+from streams.stage import NOTHING, Decision, Message, Stage, Wanted
 from topics.errors import Fenced
 from topics.log import Log, Place, Position, Record, Transactions
 from topics.outputs import Encoder, Output
@@ -51,12 +51,12 @@ class Shell:
     encoder: Encoder
     beside: Executor
     instance: str = "0"
-    perform: Callable[[HistoryWanted], Output] = not_in_this_shell
+    perform: Callable[[Wanted], Output] = not_in_this_shell
     project: Callable[[Sequence[Message]], None] = not_in_this_shell
 
 
 class Runner:
-    """Runs one stage. `shell.beside` takes what must not hold up the loop; the simulator gives one that runs at once."""
+    """Runs one stage. `shell.beside` runs what must not hold up the loop; the simulator's runs it at once."""
 
     def __init__(self, stage: Stage, shell: Shell) -> None:
         self._stage, self._shell = stage, shell
