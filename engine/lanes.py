@@ -1,0 +1,52 @@
+"""What a replica is told: requests from its lanes, commands beside them.
+
+It starts at the ends: what lies there was for an incarnation before this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.codec import CodecError
+from schemas.events import LanePosition
+from topics.catalog import TIERS, commands_topic, lane_topic
+from topics.log import Log, Place, Record
+from topics.schemas import Decoder
+
+BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """A record that is no event: to be put aside, and its reply told."""
+
+    record: Record
+    error: str
+
+
+class Lanes:
+    """The lanes and the commands of one slot."""
+
+    def __init__(self, log: Log, decoder: Decoder, pool: str, slot: int) -> None:
+        self._reader, self._decoder = log.reader(), decoder
+        self._lanes = {tier: Place(lane_topic(pool, tier), slot) for tier in TIERS}
+        for place in (*self._lanes.values(), Place(commands_topic(pool), slot)):
+            self._reader.add(place, self._reader.end(place))
+
+    def take(self, timeout_s: float) -> Iterator[Any]:
+        """Events as they come, bad records as Undecodable; waits up to `timeout_s` for the first."""
+        for record in self._reader.poll(BATCH, timeout_s):
+            try:
+                yield self._decoder.decode(record.value)
+            except CodecError as error:
+                if record.value is not None:
+                    yield Undecodable(record, str(error))
+
+    def positions(self) -> tuple[LanePosition, ...]:
+        """The next offset to be read of each lane."""
+        return tuple(LanePosition(tier, self._reader.position(place)) for tier, place in self._lanes.items())
+
+    def close(self) -> None:
+        self._reader.close()

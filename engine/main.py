@@ -1,0 +1,102 @@
+"""Runs one replica process until it is told to leave, then lets it finish what it can."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import uuid_utils
+
+from engine.beats import Beats
+from engine.config import ReplicaConfig
+from engine.lanes import Lanes
+from engine.replica import Identity, Outbox, Replica
+from engine.runner import Runner
+from engine.scripted import ScriptedRunner
+from engine.sequence import Sequence
+from schemas.codec import Codec
+from schemas.ids import Incarnation
+from schemas.settings import SettingError, load
+from schemas.tokenizer import ChatTokenizer
+from topics.config import KafkaConfig
+from topics.errors import TopicsError
+from topics.kafka import KafkaLog
+from topics.outputs import Encoder, Routes
+from topics.ready import announce
+from topics.schemas import Decoder, publish
+
+TOKEN_DELIVERY_S = 8.0
+
+logger = logging.getLogger(__name__)
+
+
+def run(slot: int) -> int:
+    """Serves one slot until SIGTERM or SIGINT; returns the exit status. Raises SettingError for bad settings."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(levelname)s %(message)s")
+    kafka, config = load(KafkaConfig, os.environ), load(ReplicaConfig, os.environ)
+    if config.pool not in kafka.pools or slot >= kafka.slots:
+        known = f"pools {', '.join(kafka.pools)} and {kafka.slots} slots"
+        raise SettingError(f"replica {config.pool}/{slot}: LANEWAY_POOLS and LANEWAY_SLOTS know {known}")
+    leaving = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: leaving.set())
+    tokenizer = ChatTokenizer.load(config.model)
+    runner, capacity = _runner(config, tokenizer)
+    log, codec = KafkaLog(kafka), Codec()
+    publish(log, codec)
+    identity = Identity(config.pool, slot, Incarnation(f"{config.pool}-{slot}-{uuid_utils.uuid7().hex[-12:]}"))
+
+    def outbox() -> Outbox:
+        producer = log.producer(TOKEN_DELIVERY_S)
+        return Outbox(producer, Encoder(codec, kafka.sizes, identity.incarnation), Routes(kafka.sizes))
+
+    lanes = Lanes(log, Decoder(log, Codec()), config.pool, slot)
+    own = outbox()
+    replica = Replica(identity, runner, tokenizer, lanes, own, capacity)
+    replica.note()
+    failures: list[BaseException] = []
+    beats = Beats(replica, outbox(), failures.append)
+    beats.start()
+    announce(os.environ)
+    logger.info("replica %s is %s: %s", identity.name, identity.incarnation, replica.fingerprint)
+    try:
+        _serve(replica, leaving, failures, config.drain_s)
+    except TopicsError as error:
+        logger.error("stopping: %s", error)
+        failures.append(error)
+    beats.stop()
+    own.producer.close()
+    lanes.close()
+    return 1 if failures else 0
+
+
+def _serve(replica: Replica, leaving: threading.Event, failures: list[BaseException], drain_s: float) -> None:
+    while not leaving.is_set() and not failures and not (replica.draining and replica.idle):
+        replica.step()
+    replica.draining = True
+    until = time.monotonic() + drain_s
+    while not replica.idle and not failures and time.monotonic() < until:
+        replica.step()
+    replica.drop_all()
+
+
+def _runner(config: ReplicaConfig, tokenizer: ChatTokenizer) -> tuple[Runner, int]:
+    """The runner and how many sequences it may run at once."""
+    if config.replica == "scripted":
+        return ScriptedRunner(tokenizer, before_step=_pace(config.scripted_rate)), config.scripted_capacity
+    import torch
+
+    from engine.model_runner import ModelRunner
+
+    torch.set_num_threads(config.torch_threads)
+    return ModelRunner.load(config.model), 1
+
+
+def _pace(rate: float) -> Callable[[list[Sequence]], None] | None:
+    if not rate:
+        return None
+    return lambda _: time.sleep(1 / rate)
