@@ -16,7 +16,7 @@ class ReplicaConfig:
     pool: str = setting("LANEWAY_POOL", default="main", doc="the pool this replica belongs to")
     threads: int = setting("LANEWAY_THREADS", default=0, doc="CPU threads of the model; 0: one for each core")
     drain_s: float = setting(
-        "LANEWAY_DRAIN", default=10.0, doc="seconds a replica may finish its replies in at SIGTERM"
+        "LANEWAY_REPLICA_DRAIN", default=10.0, doc="seconds a replica may finish its replies in at SIGTERM"
     )
     scripted_capacity: int = setting(
         "LANEWAY_SCRIPTED_CAPACITY", default=64, doc="replies a scripted replica runs at once"

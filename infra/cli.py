@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from infra.commands import chat, local, processes
+from infra.commands import chat, local, log, processes
 from schemas.settings import SettingError
 
 OURS = frozenset({"schemas", "topics", "streams", "engine", "edge", "infra"})
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 local.register(app)
 chat.register(app)
+log.register(app)
 processes.register(app)
 
 

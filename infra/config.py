@@ -26,8 +26,9 @@ class UpConfig:
     stages: tuple[str, ...] = setting(
         "LANEWAY_STAGES",
         default=("intake", "router", "settlement", "history", "supervisor"),
-        doc="the stages that share one process",
+        doc="the stages to run",
     )
+    split_stages: bool = setting("LANEWAY_SPLIT_STAGES", default=False, doc="give each stage a process of its own")
     start_timeout: float = setting("LANEWAY_START_TIMEOUT", default=180.0, doc="seconds for everything to be ready")
 
     def __post_init__(self) -> None:

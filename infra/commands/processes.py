@@ -22,7 +22,7 @@ STAGES = {
 def run_stages(names: list[str]) -> None:
     from streams.runtime.main import run
 
-    run(names)
+    raise typer.Exit(run(names))
 
 
 def stages(
@@ -38,7 +38,7 @@ def replica(slot: Annotated[int, typer.Option(min=0, help="The lane partition it
     """Run one model replica: requests from its lane in, numbered tokens into the reply log."""
     from engine.main import run
 
-    run(slot)
+    raise typer.Exit(run(slot))
 
 
 def edge(port: Annotated[int, typer.Option(min=1, max=65535, help="The TCP port for HTTP.")]) -> None:

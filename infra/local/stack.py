@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import itertools
+import json
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -52,6 +53,7 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
         "LANEWAY_STORE": str(folder.store),
         "LANEWAY_REPLICA": config.replica,
         "LANEWAY_MODEL": str(places.model),
+        "LANEWAY_MODELS": served(places.model),
         **places.env,
     }
 
@@ -65,10 +67,22 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
 
     homes = split(places.reply_partitions, len(places.edge_ports))
     return [
-        announced("stages", "stages", *config.stages, grace=15.0),
+        *(announced(name, *command, grace=15.0) for name, command in stage_processes(config)),
         *(announced(f"replica-{slot}", "replica", "--slot", str(slot), grace=30.0) for slot in range(config.replicas)),
         *(edge(f"edge-{n}", port, homes[n]) for n, port in enumerate(places.edge_ports)),
     ]
+
+
+def stage_processes(config: UpConfig) -> list[tuple[str, tuple[str, ...]]]:
+    """Names and commands of the processes that run the stages: one for all, or one each."""
+    if config.split_stages:
+        return [(name, (name,)) for name in config.stages]
+    return [("stages", ("stages", *config.stages))]
+
+
+def served(model: Path) -> str:
+    """The name of the model in a folder, as clients ask for it."""
+    return str(json.loads((model / "laneway.json").read_text())["name"])
 
 
 def split(partitions: int, edges: int) -> list[str]:
