@@ -32,7 +32,8 @@ ROUTES = (
     Route("/ready", probes.ready),
     Route("/metrics", probes.metrics),
 )
-ALLOWED_HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")
+METHODS = ("GET", "POST")
+HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")
 
 
 def build(config: EdgeConfig, opened: Opened) -> Starlette:
@@ -50,12 +51,7 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
         lifespan=lifespan,
         middleware=[
             Middleware(Counted, metrics=metrics),
-            Middleware(
-                CORSMiddleware,
-                allow_origins=config.origins,
-                allow_methods=("GET", "POST"),
-                allow_headers=ALLOWED_HEADERS,
-            ),
+            Middleware(CORSMiddleware, allow_origins=config.origins, allow_methods=METHODS, allow_headers=HEADERS),
         ],
         exception_handlers={
             errors.ApiError: errors.refused,

@@ -58,11 +58,10 @@ def read_page(text: str | None) -> Cursor | None:
     if text is None:
         return None
     try:
-        updated, separator, conversation = (
-            base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().partition("/")
-        )
+        plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except (binascii.Error, ValueError):
-        separator = ""
+        plain = ""
+    updated, separator, conversation = plain.partition("/")
     if not separator or not updated.isascii() or not updated.isdecimal() or len(updated) > 18:
         raise BadRequest(f"before={shown(text)}: expected the `next` of an earlier page", param="before")
     return Cursor(int(updated), ConversationId(conversation))

@@ -43,8 +43,11 @@ def token_frame(n: int, text: str) -> bytes:
 
 
 def retry_frame(milliseconds: int) -> bytes:
-    """Tells the client when to come back; sent last by an edge that is about to leave."""
-    return b"retry: %d\n\n" % milliseconds
+    """Tells the client when to come back; sent last by an edge that is about to leave.
+
+    No blank line: the field counts at its line end, and some parsers make an event of every block.
+    """
+    return b"retry: %d\n" % milliseconds
 
 
 def error_frame(body: bytes) -> bytes:

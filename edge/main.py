@@ -1,4 +1,4 @@
-"""One edge process: settings in, clients opened on the loop, requests served until a signal or until the log is lost."""
+"""One edge process: settings in, clients opened on the loop, requests served until a signal or a lost log."""
 
 from __future__ import annotations
 

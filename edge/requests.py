@@ -111,9 +111,7 @@ def _json_object(body: bytes) -> dict[str, Any]:
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadRequest(
-            f"the body is no JSON: {error}; expected a JSON object in UTF-8", code="invalid_json"
-        ) from None
+        raise BadRequest(f"the body is no JSON ({error}): expected an object", code="invalid_json") from None
     if not isinstance(fields, dict):
         raise BadRequest(f"the body is {shown(fields)}: expected a JSON object", code="invalid_json")
     return fields

@@ -24,7 +24,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: self.transport.abort}
+        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
 
 
 class EdgeServer(uvicorn.Server):

@@ -89,9 +89,8 @@ class EventStream(Response):
                 await self._stream(send, gone.done)
             except TimeoutError:
                 self._edge.metrics.slow.inc()
-                abort = scope.get("extensions", {}).get(ABORT)
-                if abort:
-                    abort()
+                if abort := scope.get("extensions", {}).get(ABORT):
+                    abort["call"]()
                     await gone
 
     async def _stream(self, send: Send, is_gone: Callable[[], bool]) -> None:

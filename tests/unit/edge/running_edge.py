@@ -1,0 +1,179 @@
+"""A whole edge for tests: uvicorn on a free port in a thread, a log in memory, and a pipeline that a test scripts.
+
+In: what the pipeline answers to each message. Out: an HTTP client, and the records that the edge wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import httpx_sse
+from uuid_utils import uuid7
+
+from edge.config import EdgeConfig
+from edge.edge import Surroundings
+from edge.main import EdgeProcess
+from schemas import reply_records as r
+from schemas.codec import Codec
+from schemas.events import MessagePosted, Origin, pack_ids
+from schemas.ids import Incarnation, ReplyId, assistant_message_id, mint_reply_id, user_message_id
+from schemas.reply import Record
+from topics.catalog import EDGES, MESSAGES, REPLIES, Sizes
+from topics.log import Place
+from topics.memory import MemoryLog
+from topics.outputs import Encoder, Routes, reply_of_key
+from topics.store.sqlite import SqliteStore
+
+SIZES = Sizes(users=4, replies=4)
+CELL_KEY = "5a" * 16
+REPLICA = Incarnation("replica-1")
+Script = Callable[[MessagePosted], Iterable[Record]]
+
+
+def accepted(posted: MessagePosted, *, checked: bool = False) -> r.Accepted:
+    return r.Accepted(
+        user=posted.user,
+        account=posted.account,
+        plan=posted.plan,
+        conversation=posted.conversation,
+        user_message=user_message_id(posted.reply),
+        assistant_message=assistant_message_id(posted.reply),
+        stored=True,
+        model=posted.model,
+        pool="main",
+        tier="free",
+        prompt_tokens=7,
+        seed=posted.sampling.seed,
+        deadline_ms=posted.deadline_ms,
+        on_disconnect=posted.on_disconnect,
+        checked=checked,
+        tokenizer="t",
+    )
+
+
+def started(attempt: int = 1) -> r.Started:
+    return r.Started(attempt, "main/0", REPLICA, "f", Origin("lanes.main.free", 0, 0), 0)
+
+
+def tokens(first: int, *texts: str) -> r.Tokens:
+    return r.Tokens(1, REPLICA, first, pack_ids(range(first, first + len(texts))), texts)
+
+
+def finished(count: int) -> r.Finished:
+    return r.Finished(1, REPLICA, "stop", count)
+
+
+def three_tokens(posted: MessagePosted) -> list[Record]:
+    return [accepted(posted), started(), tokens(1, "Hel", ""), tokens(3, "lo"), finished(3)]
+
+
+class RunningEdge:
+    """`script` says what the pipeline writes when it reads a message; `write` adds more to any reply."""
+
+    def __init__(self, folder: Path, script: Script = three_tokens, **settings: Any) -> None:
+        self.keys = folder / "keys.json"
+        write_keys(self.keys, {"alice-key": "alice", "bob-key": "bob"})
+        topics = {MESSAGES: SIZES.users, REPLIES: SIZES.replies, EDGES: 1}
+        self.log = MemoryLog(topics, lambda: time.time_ns() // 1_000_000)
+        self.store = SqliteStore(folder / "store.sqlite")
+        self.script = script
+        self.posted: list[MessagePosted] = []
+        config = EdgeConfig(keys=self.keys, cell_key=CELL_KEY, drain=0.0, models=("m1", "m2"))
+        self.process = EdgeProcess(replace(config, **settings), Surroundings(self.log, self.store, SIZES), port=0)
+        self._codec, self._routes = Codec(), Routes(SIZES)
+        self._encoder = Encoder(self._codec, SIZES, Incarnation("pipeline"))
+        self._producer = self.log.producer()
+        self._reader = self.log.reader()
+        for partition in range(SIZES.users):
+            self._reader.add(Place(MESSAGES, partition), 0)
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self.process.server.run), threading.Thread(target=self._pipeline)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        wait_for(lambda: self.process.server.started)
+        [server] = self.process.server.servers
+        self.port: int = server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self.process.server.should_exit = True
+        for thread in self._threads:
+            thread.join()
+        self.store.close()
+
+    def client(self, key: str | None = "alice-key") -> httpx.Client:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=20)
+
+    def post(self, text: str = "hello", conversation: str = "c1", **headers: str) -> httpx.Response:
+        with self.client() as client:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            return client.post(f"/v1/conversations/{conversation}/messages", json={"text": text}, headers=named)
+
+    def reply(self, conversation: str = "c1") -> str:
+        return str(self.post(conversation=conversation).json()["reply"])
+
+    def mint(self, partition: int = 0) -> ReplyId:
+        """An id as another edge of the cell would mint it."""
+        return mint_reply_id(0, partition, uuid7().hex, bytes.fromhex(CELL_KEY))
+
+    def write(self, reply: str, *records: Record) -> None:
+        for record in records:
+            self._producer.send(self._encoder.append(self._routes.reply(ReplyId(reply), record)))
+
+    def records(self, reply: str) -> list[Any]:
+        """All records of a reply in the log, in order."""
+        return [event for name, event in self._read(REPLIES) if name == reply]
+
+    def beats(self) -> list[Any]:
+        return [event for _, event in self._read(EDGES)]
+
+    def _read(self, topic: str) -> list[tuple[str | None, Any]]:
+        reader, found = self.log.reader(), []
+        for partition in range(self.log.partitions(topic)):
+            reader.add(Place(topic, partition), 0)
+        while records := reader.poll(1000, 0):
+            found += [(reply_of_key(record.key), self._codec.decode(record.value)) for record in records]
+        return found
+
+    def _pipeline(self) -> None:
+        while not self._ended.is_set():
+            for record in self._reader.poll(100, 0.05):
+                posted = self._codec.decode(record.value)
+                self.posted.append(posted)
+                self.write(posted.reply, *self.script(posted))
+
+
+def write_keys(path: Path, users: Mapping[str, str]) -> None:
+    entries = [
+        {"sha256": hashlib.sha256(key.encode()).hexdigest(), "user": user, "account": user, "plan": "free"}
+        for key, user in users.items()
+    ]
+    path.write_text(json.dumps({"keys": entries}))
+
+
+def wait_for(holds: Callable[[], object], timeout_s: float = 20.0) -> None:
+    """Waits until it holds; a test fails by this only when it never would."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+
+
+def events(client: httpx.Client, reply: str, cursor: int | None = None) -> Iterator[httpx_sse.ServerSentEvent]:
+    headers = {} if cursor is None else {"Last-Event-ID": str(cursor)}
+    with httpx_sse.connect_sse(client, "GET", f"/v1/replies/{reply}/events", headers=headers) as source:
+        yield from source.iter_sse()
