@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
@@ -17,6 +17,8 @@ from confluent_kafka import Producer as KafkaProducer
 from topics.config import KafkaConfig
 from topics.errors import DeliveryFailed, Fenced, TopicMismatch, TopicsError, Unavailable
 from topics.log import Append, Delivered, GroupConsumer, Place, Position, Rebalance, Record
+
+T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 30.0
 
@@ -54,6 +56,15 @@ _FENCED = {
     KafkaError._STATE,
     KafkaError._ASSIGNMENT_LOST,
 }
+_PASSING = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._WAIT_COORD,
+    KafkaError._TRANSPORT,
+}
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 
 
@@ -71,6 +82,18 @@ def _errors(doing: str) -> Iterator[None]:
         yield
     except KafkaException as raised:
         raise translated(raised.args[0], doing) from raised
+
+
+def _asked(doing: str, ask: Callable[[], T]) -> T:
+    """What a request answers; asked again while leaders or coordinators are only being found."""
+    deadline = time.monotonic() + REQUEST_TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as raised:
+            if raised.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                raise translated(raised.args[0], doing) from raised
+        time.sleep(0.1)
 
 
 class KafkaLog:
@@ -225,13 +248,19 @@ class KafkaReader(_Polling):
         return self._watermarks(place)[1]
 
     def offset_at(self, place: Place, timestamp_ms: int) -> int | None:
-        with _errors(f"finding a time in {place}"):
-            [found] = self._client.offsets_for_times([TopicPartition(*place, max(timestamp_ms, 0))], REQUEST_TIMEOUT_S)
+        wanted = TopicPartition(*place, max(timestamp_ms, 0))
+        [found] = _asked(
+            f"finding a time in {place}", lambda: self._client.offsets_for_times([wanted], REQUEST_TIMEOUT_S)
+        )
+        if found.error is not None:
+            raise translated(found.error, f"finding a time in {place}")
         return found.offset if found.offset >= 0 else None
 
     def _watermarks(self, place: Place) -> tuple[int, int]:
-        with _errors(f"asking for the ends of {place}"):
-            found = self._client.get_watermark_offsets(TopicPartition(*place), REQUEST_TIMEOUT_S)
+        found = _asked(
+            f"asking for the ends of {place}",
+            lambda: self._client.get_watermark_offsets(TopicPartition(*place), REQUEST_TIMEOUT_S),
+        )
         if found is None:
             raise Unavailable(f"asking for the ends of {place}: no answer in {REQUEST_TIMEOUT_S} s")
         return found
@@ -253,8 +282,8 @@ class KafkaGroupConsumer(_Polling):
         return records
 
     def committed(self, places: Collection[Place]) -> dict[Place, Position]:
-        with _errors("asking for committed positions"):
-            found = self._client.committed([TopicPartition(*place) for place in places], REQUEST_TIMEOUT_S)
+        wanted = [TopicPartition(*place) for place in places]
+        found = _asked("asking for committed positions", lambda: self._client.committed(wanted, REQUEST_TIMEOUT_S))
         return {Place(p.topic, p.partition): Position(p.offset, p.metadata or "") for p in found if p.offset >= 0}
 
     def commit(self, positions: Mapping[Place, Position]) -> None:
