@@ -16,8 +16,10 @@ down: .venv/up ## stop what `make up` runs
 	@$(BIN)/laneway down
 reset: .venv/up ## delete records, conversations and keys; models and jars stay
 	@$(BIN)/laneway reset
-schemas: .venv/test ## check that the golden Avro schemas are up to date and compatible
-	@$(BIN)/pytest tests/unit/schemas
+docs: .venv/test ## write the README's tables and diagram anew from the code
+	@$(BIN)/python -m infra.docs
+schemas: .venv/test ## add a golden Avro schema for each record that has changed
+	@$(BIN)/python -m schemas.avro_schema
 lock: .venv/uv ## write the pinned versions and hashes anew from pyproject.toml
 	$(COMPILE) --extra edge --extra engine --extra local pyproject.toml -o requirements.lock
 	$(COMPILE) --extra edge --extra engine --extra local --extra test -c requirements.lock pyproject.toml -o requirements-dev.lock
@@ -33,4 +35,4 @@ clean: ## delete .venv and caches; .laneway stays
 .venv/up .venv/test: pyproject.toml .venv/uv
 	@echo "Installing into .venv; the first time PyTorch alone is 4.6 GB on disk (Linux)."
 	@$(INSTALL) --require-hashes -r $(filter %.lock,$^) && $(INSTALL) --no-deps --no-build-isolation -e . && touch $@
-.PHONY: help up test check down reset schemas lock clean
+.PHONY: help up test check down reset docs schemas lock clean

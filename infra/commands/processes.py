@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 STAGES = {
-    "intake": "Admit messages: idempotency, quota, history within the token budget, input safety.",
-    "router": "Send each request to the replica that knows its prefix and has room. One active per pool.",
+    "intake": "Turn messages into accepted replies: one per Idempotency-Key, history within the context.",
+    "router": "Send each request to the replica with the most room, highest tier first. One active per pool.",
     "settlement": "Write one usage record and the assistant's turn for every reply that ends.",
     "history": "Write saved turns to the conversation store.",
-    "supervisor": "Fence dead replicas, end abandoned and late replies, continue broken ones.",
+    "supervisor": "Fence dead replicas and continue their replies, end late ones, abort what nobody needs.",
 }
 
 
@@ -42,7 +42,7 @@ def replica(slot: Annotated[int, typer.Option(min=0, help="The lane partition it
 
 
 def edge(port: Annotated[int, typer.Option(min=1, max=65535, help="The TCP port for HTTP.")]) -> None:
-    """Run one edge: the HTTP API, SSE streams and the chat page. LANEWAY_EDGE_PARTITIONS sets its homes."""
+    """Run one edge: the HTTP API and SSE streams. LANEWAY_EDGE_PARTITIONS sets its homes."""
     from edge.main import run
 
     run(port)

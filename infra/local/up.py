@@ -53,7 +53,6 @@ def announcement(places: Places, key: str, seconds: float) -> str:
     return f"""
 Laneway is ready after {seconds:.0f} s.
 
-  chat page  {first}/
   edges      {"  ".join(places.edges)}
   API key    {key}
   Kafka      {places.kafka}

@@ -1,0 +1,84 @@
+"""The conversation store as its callers see it: what `turns` says, indexed for prompts, lists and expired replies.
+
+In: saved turns with their offsets. Out: values. The same turns saved again, in any order, from any offset on, give
+the same content. What is unknown is an empty answer; a store that cannot answer raises Unavailable.
+`tests/contract/test_store.py` is what an implementation must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from schemas.events import ClientKey, Turn, TurnSaved
+from schemas.ids import ConversationId, MessageId, ReplyId, UserId
+
+TITLE_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SavedAt:
+    """A turn and its offset in `turns`. One partition holds all turns of a user, so offsets order them."""
+
+    offset: int
+    saved: TurnSaved
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What intake needs of a conversation: its newest turns, oldest first, and the client keys used in it."""
+
+    turns: tuple[Turn, ...]
+    keys: tuple[ClientKey, ...]
+
+
+class Cursor(NamedTuple):
+    """A place in a user's list of conversations."""
+
+    updated_ms: int
+    conversation: ConversationId
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A line of that list. `count` counts messages; `title` is the beginning of the first one's text."""
+
+    id: ConversationId
+    created_ms: int
+    updated_ms: int
+    count: int
+    title: str
+
+    @property
+    def cursor(self) -> Cursor:
+        return Cursor(self.updated_ms, self.id)
+
+
+class Store(Protocol):
+    """Calls wait for the disk or the network: make them in a thread. All threads of a process may share a store.
+
+    The turns of a conversation are ordered by when their reply was first saved, the user's before the assistant's.
+    """
+
+    def save(self, turns: Iterable[SavedAt]) -> None:
+        """All or none, and durable on return. Of two versions of a message, the one of the higher offset stays."""
+
+    def history(self, user: UserId, conversation: ConversationId, limit_tokens: int, keys_since_ms: int = 0) -> History:
+        """The newest turns whose token ids together are at most `limit_tokens`; every key used since then."""
+
+    def conversations(self, user: UserId, limit: int, before: Cursor | None = None) -> tuple[Conversation, ...]:
+        """The newest first, from after `before` on."""
+
+    def messages(
+        self, user: UserId, conversation: ConversationId, limit: int, before: MessageId | None = None
+    ) -> tuple[TurnSaved, ...]:
+        """The last `limit` messages, or the last before `before`; oldest first."""
+
+    def turns_of_reply(self, user: UserId, reply: ReplyId) -> tuple[TurnSaved, ...]:
+        """The user's turn and the assistant's, as far as they are saved."""
+
+    def reply_for_key(self, user: UserId, conversation: ConversationId, client_key: str) -> ClientKey | None:
+        """The reply that won this Idempotency-Key, with the hash of the body it came with."""
+
+    def close(self) -> None: ...
