@@ -31,7 +31,7 @@ class EdgeProcess:
     def __init__(self, config: EdgeConfig, around: Surroundings, port: int) -> None:
         self._config, self._around = config, around
         self.failure: BaseException | None = None
-        self._edge: Edge | None = None
+        self.edge: Edge | None = None
         self.server = EdgeServer(build(config, self._opened), config.host, port, self._drain)
 
     def run(self) -> None:
@@ -44,16 +44,16 @@ class EdgeProcess:
         keys = read_keys_at_start(config)
         home = config.home(around.sizes.replies)
         tails = await asyncio.to_thread(Tails, around.log, home, Codec(), metrics.skipped.inc)
-        self._edge = Edge(config, around, keys, metrics, tails)
-        self._edge.start(self._failed)
+        self.edge = Edge(config, around, keys, metrics, tails)
+        self.edge.start(self._failed)
         try:
-            yield self._edge
+            yield self.edge
         finally:
-            await self._edge.stop()
+            await self.edge.stop()
 
     async def _drain(self) -> None:
-        if self._edge is not None:
-            await self._edge.drain()
+        if self.edge is not None:
+            await self.edge.drain()
 
     def _failed(self, error: BaseException) -> None:
         logger.error("the reply log cannot be read any more: %s", error)

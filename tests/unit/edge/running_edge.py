@@ -28,8 +28,10 @@ from schemas.events import MessagePosted, Origin, pack_ids
 from schemas.ids import Incarnation, ReplyId, assistant_message_id, mint_reply_id, user_message_id
 from schemas.reply import Record
 from topics.catalog import EDGES, MESSAGES, REPLIES, Sizes
+from topics.errors import Unavailable
 from topics.log import Place
-from topics.memory import MemoryLog
+from topics.log import Record as LogRecord
+from topics.memory import MemoryLog, MemoryReader
 from topics.outputs import Encoder, Routes, reply_of_key
 from topics.store.sqlite import SqliteStore
 
@@ -76,6 +78,31 @@ def three_tokens(posted: MessagePosted) -> list[Record]:
     return [accepted(posted), started(), tokens(1, "Hel", ""), tokens(3, "lo"), finished(3)]
 
 
+class BreakableLog(MemoryLog):
+    """`lost`: nothing can be read any more. `past_lost`: new readers of a past cannot be served."""
+
+    lost = past_lost = False
+
+    def reader(self, *, committed_only: bool = False) -> MemoryReader:
+        return BreakableReader(self, committed_only)
+
+
+class BreakableReader(MemoryReader):
+    def __init__(self, log: BreakableLog, committed_only: bool) -> None:
+        super().__init__(log, committed_only)
+        self._breakable = log
+
+    def poll(self, limit: int, timeout_s: float) -> list[LogRecord]:
+        if self._breakable.lost:
+            raise Unavailable("the log is lost")
+        return super().poll(limit, timeout_s)
+
+    def end(self, place: Place) -> int:
+        if self._breakable.past_lost:
+            raise Unavailable("the past is lost")
+        return super().end(place)
+
+
 class RunningEdge:
     """`script` says what the pipeline writes when it reads a message; `write` adds more to any reply."""
 
@@ -83,7 +110,7 @@ class RunningEdge:
         self.keys = folder / "keys.json"
         write_keys(self.keys, {"alice-key": "alice", "bob-key": "bob"})
         topics = {MESSAGES: SIZES.users, REPLIES: SIZES.replies, EDGES: 1}
-        self.log = MemoryLog(topics, lambda: time.time_ns() // 1_000_000)
+        self.log = BreakableLog(topics, lambda: time.time_ns() // 1_000_000)
         self.store = SqliteStore(folder / "store.sqlite")
         self.script = script
         self.posted: list[MessagePosted] = []
@@ -92,7 +119,7 @@ class RunningEdge:
         self._codec, self._routes = Codec(), Routes(SIZES)
         self._encoder = Encoder(self._codec, SIZES, Incarnation("pipeline"))
         self._producer = self.log.producer()
-        self._reader = self.log.reader()
+        self._reader = MemoryReader(self.log, committed_only=False)
         for partition in range(SIZES.users):
             self._reader.add(Place(MESSAGES, partition), 0)
         self._ended = threading.Event()
@@ -108,11 +135,15 @@ class RunningEdge:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._ended.set()
         self.process.server.should_exit = True
-        for thread in self._threads:
-            thread.join()
+        self.join()
+        self._ended.set()
+        self._threads[1].join()
         self.store.close()
+
+    def join(self) -> None:
+        """Waits until the edge has ended."""
+        self._threads[0].join()
 
     def client(self, key: str | None = "alice-key") -> httpx.Client:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -142,7 +173,7 @@ class RunningEdge:
         return [event for _, event in self._read(EDGES)]
 
     def _read(self, topic: str) -> list[tuple[str | None, Any]]:
-        reader, found = self.log.reader(), []
+        reader, found = MemoryReader(self.log, committed_only=False), []
         for partition in range(self.log.partitions(topic)):
             reader.add(Place(topic, partition), 0)
         while records := reader.poll(1000, 0):

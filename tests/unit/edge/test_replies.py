@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
 from schemas import reply_records as r
-from schemas.ids import ReplyId
-from tests.unit.edge.running_edge import RunningEdge, accepted, events, finished, started, tokens, wait_for
+from schemas.ids import ConversationId, ReplyId, UserId, mint_reply_id, reply_partition
+from tests.unit.edge.running_edge import CELL_KEY, RunningEdge, accepted, events, finished, started, tokens, wait_for
 from tests.unit.edge.test_messages import save_turns
+from tests.unit.edge.test_view import POSTED
+from topics.catalog import REPLIES
+from topics.log import Append, Place
+
+BAD_CURSORS = ["5", str(2**31), "abc", "-1", "1e9", "", "9" * 10_240, "5; id", "3.0", "\u0663"]
 
 
 def get(edge: RunningEdge, path: str, key: str | None = "alice-key", **headers: str) -> httpx.Response:
@@ -18,12 +25,13 @@ def get(edge: RunningEdge, path: str, key: str | None = "alice-key", **headers: 
         return client.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
-def old(edge: RunningEdge) -> ReplyId:
+def old() -> ReplyId:
     """A genuine id from long ago, of which the log holds nothing."""
-    from schemas.ids import mint_reply_id
-    from tests.unit.edge.running_edge import CELL_KEY
+    return mint_reply_id(0, 1, f"{1_000:012x}7{0:019x}", bytes.fromhex(CELL_KEY))
 
-    return mint_reply_id(0, 1, f"{1_000:012x}" + "7" + "0" * 19, bytes.fromhex(CELL_KEY))
+
+def accepted_for(reply: ReplyId) -> r.Accepted:
+    return replace(accepted(replace(POSTED, reply=reply)), user=UserId("alice"), conversation=ConversationId("c1"))
 
 
 def test_a_stream_tells_the_reply_from_the_beginning(edge: RunningEdge) -> None:
@@ -52,24 +60,25 @@ def test_a_client_that_has_seen_the_end_gets_204(edge: RunningEdge) -> None:
     assert (answer.status_code, answer.content) == (204, b"")
 
 
-@pytest.mark.parametrize(
-    "cursor", ["5", str(2**31), "abc", "-1", "1e9", "", "9" * 10_240, "5; id", "3.0", "\u0663".encode()]
-)
-def test_a_bad_cursor_is_400(edge: RunningEdge, cursor: str | bytes) -> None:
+@pytest.mark.parametrize("cursor", BAD_CURSORS)
+def test_a_bad_cursor_is_400(edge: RunningEdge, cursor: str) -> None:
+    request = httpx.Request("GET", "/", headers=[(b"Last-Event-ID", cursor.encode())])
     with edge.client() as client:
-        answer = client.get(f"/v1/replies/{edge.reply()}/events", headers={"Last-Event-ID": cursor})  # type: ignore[dict-item]
+        answer = client.get(f"/v1/replies/{edge.reply()}/events", headers=request.headers)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "Last-Event-ID"
 
 
-def test_a_cursor_beyond_an_open_reply_waits_for_its_tokens(edge: RunningEdge) -> None:
-    edge.script = lambda posted: [accepted(posted), started()]
+@pytest.mark.parametrize(("cursor", "status"), [(2, 200), (3, 200), (4, 204), (5, 400)])
+def test_a_cursor_beyond_an_open_reply_waits_for_its_tokens(edge: RunningEdge, cursor: int, status: int) -> None:
+    edge.script = lambda posted: [accepted(posted), started(), tokens(1, "a")]
     reply = edge.reply()
-    with edge.client() as client, client.stream("GET", f"/v1/replies/{reply}", headers={}):
-        edge.write(reply, tokens(1, "a", "b"))
-        wait_for(lambda: get(edge, f"/v1/replies/{reply}").json()["cursor"] == 2)
-        edge.write(reply, tokens(3, "c"), finished(3))
-        assert [event.id for event in events(client, reply, 3)] == ["4"]
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(get, edge, f"/v1/replies/{reply}/events", Last_Event_ID=str(cursor))
+        edge.write(reply, tokens(2, "b", "c"), finished(3))
+        answer = waiting.result()
+    assert answer.status_code == status
+    assert answer.text.count("event: token") == max(0, 3 - cursor)
 
 
 def test_nobody_else_sees_a_reply(edge: RunningEdge) -> None:
@@ -77,7 +86,7 @@ def test_nobody_else_sees_a_reply(edge: RunningEdge) -> None:
     forged = reply[:-1] + ("0" if reply[-1] != "0" else "1")
     for path in ("", "/events"):
         foreign = get(edge, f"/v1/replies/{reply}{path}", "bob-key")
-        others = [get(edge, f"/v1/replies/{other}{path}") for other in (forged, old(edge), "x", "r00")]
+        others = [get(edge, f"/v1/replies/{other}{path}") for other in (forged, old(), "x", "r00")]
         assert {(other.status_code, other.content) for other in others} == {(404, foreign.content)}
         assert [*foreign.headers] == [*others[0].headers]
 
@@ -92,33 +101,25 @@ def test_no_key_and_a_wrong_key_are_401_alike(edge: RunningEdge, path: str) -> N
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
-def test_a_reply_of_another_edge_is_found_in_the_log(edge: RunningEdge) -> None:
-    edge.script = lambda _: []
-    stranger = edge.mint(partition=2)
-    posted_by_another = edge.process  # the same cell, so any edge may serve it
-    assert posted_by_another is not None
-    edge.write(stranger, accepted_for(stranger), started(), tokens(1, "a"), finished(1))
-    with edge.client() as client:
-        assert [event.event for event in events(client, stranger)][-1] == "finished"
-
-
-def accepted_for(reply: ReplyId) -> r.Accepted:
-    from dataclasses import replace
-
-    from tests.unit.edge.test_view import POSTED
-
-    return replace(accepted(replace(POSTED, reply=reply)), user="alice", conversation="c1")
+def test_a_reply_of_another_edge_is_found_in_the_log(tmp_path: Path) -> None:
+    with RunningEdge(tmp_path, partitions=(0,)) as edge:
+        reply = edge.mint(partition=2)
+        edge.write(reply, accepted_for(reply), started(), tokens(1, "a"))
+        with edge.client() as client:
+            heard = []
+            for event in events(client, reply):
+                heard.append(event.event)
+                if event.event == "token":
+                    edge.write(reply, finished(1))
+    assert heard == ["accepted", "queued", "token", "finished"]
 
 
 def test_a_fresh_reply_that_is_not_in_the_log_yet_is_waited_for(edge: RunningEdge) -> None:
     reply = edge.mint()
-    with edge.client() as client, client.stream("GET", "/health"):
-        from threading import Timer
-
-        timer = Timer(0.05, edge.write, (reply, accepted_for(reply), r.Failed("deadline")))
-        timer.start()
-        assert [event.event for event in events(client, reply)] == ["accepted", "queued", "failed"]
-        timer.join()
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(get, edge, f"/v1/replies/{reply}/events")
+        edge.write(reply, accepted_for(reply), r.Failed("deadline"))
+        assert "event: failed\nid: 1\n" in waiting.result().text
 
 
 def test_a_reply_as_json(edge: RunningEdge) -> None:
@@ -137,7 +138,7 @@ def test_a_reply_as_json(edge: RunningEdge) -> None:
 
 
 def test_an_expired_reply_is_410_for_its_owner_and_names_the_conversation(edge: RunningEdge) -> None:
-    reply = old(edge)
+    reply = old()
     save_turns(edge, reply)
     gone = get(edge, f"/v1/replies/{reply}/events")
     assert (gone.status_code, gone.json()["error"]["code"]) == (410, "reply_expired")
@@ -185,12 +186,9 @@ def test_a_stopped_stream_ends(edge: RunningEdge) -> None:
 
 
 def test_a_record_that_cannot_be_read_is_skipped_and_counted(tmp_path: Path) -> None:
-    from topics.catalog import REPLIES
-    from topics.log import Append, Place
-
     with RunningEdge(tmp_path, lambda posted: [accepted(posted), started()]) as edge:
         reply = edge.reply()
-        place = Place(REPLIES, int(reply[3:6], 16))
+        place = Place(REPLIES, reply_partition(ReplyId(reply)))
         for value in (b"junk", b"\xc3\x01" + b"unknown!" + b"x", None):
             edge.log.producer().send(Append(place, f"{reply}/w/{value!r}".encode(), value))
         edge.write(reply, tokens(1, "a"), finished(1))

@@ -1,0 +1,117 @@
+"""A user's conversations, a page at a time, from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge.conversations import page_text, read_page
+from edge.errors import BadRequest
+from schemas.events import Turn, TurnSaved
+from schemas.ids import ConversationId, MessageId, ReplyId, UserId
+from tests.unit.edge.running_edge import RunningEdge
+from topics.errors import Unavailable
+from topics.store.contract import Cursor, SavedAt
+
+
+def saved(conversation: str, number: int, user: str = "alice") -> SavedAt:
+    message = MessageId(f"u-{conversation}-{number}")
+    turn = Turn(message, None, "user", f"text {number}", b"", "t", "complete")
+    return SavedAt(
+        number, TurnSaved(UserId(user), ConversationId(conversation), turn, ReplyId(f"r{number}"), "m1", number)
+    )
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEdge]:
+    with RunningEdge(tmp_path_factory.mktemp("stored")) as edge:
+        edge.store.save(saved(f"c{n % 3}", n) for n in range(9))
+        edge.store.save([saved("theirs", 100, "bob")])
+        yield edge
+
+
+def get(edge: RunningEdge, path: str, **query: object) -> Any:
+    with edge.client() as client:
+        answer = client.get(path, params={name: str(value) for name, value in query.items()})
+    return answer.json() if answer.status_code == 200 else answer
+
+
+def pages(edge: RunningEdge, path: str, name: str) -> list[list[dict[str, Any]]]:
+    found, page = [], get(edge, path, limit=2)
+    while True:
+        found.append(page[name])
+        if page["next"] is None:
+            return found
+        page = get(edge, path, limit=2, before=page["next"])
+
+
+def test_a_list_is_the_newest_first_and_only_ones_own(stored: RunningEdge) -> None:
+    listed = get(stored, "/v1/conversations")
+    assert [line["id"] for line in listed["conversations"]] == ["c2", "c1", "c0"]
+    assert listed["conversations"][0] == {
+        "id": "c2",
+        "title": "text 2",
+        "messages": 3,
+        "created_ms": 2,
+        "updated_ms": 8,
+    }
+    assert listed["next"] is None
+
+
+def test_pages_of_the_list_join_without_a_gap(stored: RunningEdge) -> None:
+    assert [[line["id"] for line in page] for page in pages(stored, "/v1/conversations", "conversations")] == [
+        ["c2", "c1"],
+        ["c0"],
+    ]
+
+
+def test_pages_of_a_conversation_go_back_in_time(stored: RunningEdge) -> None:
+    found = pages(stored, "/v1/conversations/c1", "messages")
+    assert [[message["text"] for message in page] for page in found] == [["text 4", "text 7"], ["text 1"]]
+    assert found[0][1] == {
+        "id": "u-c1-7",
+        "role": "user",
+        "text": "text 7",
+        "status": "complete",
+        "reply": "r7",
+        "model": "m1",
+        "created_ms": 7,
+        "parent": None,
+    }
+
+
+def test_an_unknown_and_a_foreign_conversation_look_alike(stored: RunningEdge) -> None:
+    unknown, foreign = get(stored, "/v1/conversations/nowhere"), get(stored, "/v1/conversations/theirs")
+    assert unknown.status_code == foreign.status_code == 404
+    assert unknown.content == foreign.content
+
+
+@pytest.mark.parametrize("limit", ["0", "201", "-1", "x", "1.0", ""])
+def test_a_bad_limit_is_400(stored: RunningEdge, limit: str) -> None:
+    assert get(stored, "/v1/conversations", limit=limit).status_code == 400
+
+
+@pytest.mark.parametrize("conversation", ["c1", "a.b~c_d-e", "x" * 128])
+def test_a_place_in_the_list_comes_back_from_its_text(conversation: str) -> None:
+    cursor = Cursor(1_700_000_000_000, ConversationId(conversation))
+    assert read_page(page_text(cursor)) == cursor
+
+
+@pytest.mark.parametrize("text", ["", "x", "é", "!!!!", page_text(Cursor(-1, ConversationId("c"))), "AAAA"])
+def test_a_made_up_place_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="before="):
+        read_page(text)
+
+
+def test_a_store_that_cannot_answer_is_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable(*_: object) -> None:
+        raise Unavailable("the disk is gone")
+
+    with RunningEdge(tmp_path) as edge:
+        monkeypatch.setattr(edge.store, "conversations", unavailable)
+        answer = get(edge, "/v1/conversations")
+    assert answer.status_code == 503
+    assert "disk" not in answer.text
