@@ -34,7 +34,9 @@ class EdgeConfig:
     send_timeout: float = setting("LANEWAY_SEND_TIMEOUT", default=10.0, doc="seconds before a slow reader is cut off")
     keep_alive: float = setting("LANEWAY_KEEP_ALIVE", default=15.0, doc="seconds of silence before a stream's ping")
     deadline: float = setting("LANEWAY_DEADLINE", default=600.0, doc="seconds a reply may take, queue and run")
-    max_body: int = setting("LANEWAY_MAX_BODY", default=1_048_576, doc="bytes of a request's body, at most")
+    max_body: int = setting(
+        "LANEWAY_MAX_BODY", default=990_000, doc="bytes of a request's body, at most; under Kafka's limit for a record"
+    )
     drain: float = setting("LANEWAY_DRAIN", default=0.5, doc="seconds an edge is unready before its streams end")
 
     def __post_init__(self) -> None:

@@ -36,6 +36,7 @@ class Surroundings:
     log: Log
     store: Store
     sizes: Sizes
+    codec: Codec
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
 
@@ -47,7 +48,9 @@ class Edge:
         self.store, self.now_ms = around.store, around.now_ms
         self.incarnation = Incarnation(f"edge-{uuid7().hex}")
         self.routes = Routes(around.sizes)
-        self.writer = Writer(around.log.producer(DELIVERY_TIMEOUT_S), Encoder(Codec(), around.sizes, self.incarnation))
+        self.writer = Writer(
+            around.log.producer(DELIVERY_TIMEOUT_S), Encoder(around.codec, around.sizes, self.incarnation)
+        )
         self.streams = 0
         self.leaving = self.draining = False
         self._cell_key = config.cell_key_bytes()

@@ -19,6 +19,7 @@ from edge.tails import Tails
 from schemas.codec import Codec
 from schemas.settings import SettingError, load
 from topics.config import KafkaConfig
+from topics.errors import Unavailable
 from topics.kafka import KafkaLog
 from topics.store.sqlite import SqliteStore
 
@@ -43,7 +44,7 @@ class EdgeProcess:
         config, around = self._config, self._around
         keys = read_keys_at_start(config)
         home = config.home(around.sizes.replies)
-        tails = await asyncio.to_thread(Tails, around.log, home, Codec(), metrics.skipped.inc)
+        tails = await asyncio.to_thread(Tails, around.log, home, around.codec, metrics.skipped.inc)
         self.edge = Edge(config, around, keys, metrics, tails)
         self.edge.start(self._failed)
         try:
@@ -69,6 +70,14 @@ def read_keys_at_start(config: EdgeConfig) -> Keys:
         raise SettingError(f"LANEWAY_KEYS={str(config.keys)!r}: expected a keys file: {error}") from error
 
 
+def open_store(config: EdgeConfig) -> SqliteStore:
+    """Raises SettingError when the file cannot be used."""
+    try:
+        return SqliteStore(config.store)
+    except Unavailable as error:
+        raise SettingError(f"LANEWAY_STORE={str(config.store)!r}: expected a store: {error}") from error
+
+
 def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
     """Runs one edge in the foreground; exits with 1 when the log cannot be read any more. Raises SettingError."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -76,8 +85,8 @@ def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
     config.cell_key_bytes()
     config.home(kafka.replies)
     read_keys_at_start(config)
-    store = SqliteStore(config.store)
-    around = Surroundings(KafkaLog(kafka), store, kafka.sizes)
+    store = open_store(config)
+    around = Surroundings(KafkaLog(kafka), store, kafka.sizes, Codec())
     process = EdgeProcess(config, around, config.port if port is None else port)
     process.run()
     store.close()

@@ -43,7 +43,7 @@ class SavedReply:
             "state": self.state,
             "text": self.turn.turn.text,
             "usage": usage(self.turn.prompt_tokens, self.turn.completion_tokens),
-            "finish_reason": self.turn.reason,
+            "finish_reason": self.turn.reason if self.state == "finished" else None,
             "cursor": self.cursor,
         }
 

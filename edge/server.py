@@ -20,11 +20,17 @@ KEEP_ALIVE_S = 65
 
 
 class EdgeProtocol(HttpToolsProtocol):
-    """Puts the connection's `abort` into the scope: closing alone would wait for a reader that reads nothing."""
+    """Puts the connection's `abort` into the scope: closing waits for a reader that may never read."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
 
 
 class EdgeServer(uvicorn.Server):

@@ -21,7 +21,7 @@ from edge.tails import SharedView
 from schemas.reply_records import ListenerAttached, ListenerDetached
 
 HEADERS = {
-    "Content-Type": "text/event-stream; charset=utf-8",
+    "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",
 }

@@ -20,7 +20,7 @@ import httpx_sse
 from uuid_utils import uuid7
 
 from edge.config import EdgeConfig
-from edge.edge import Surroundings
+from edge.edge import Edge, Surroundings
 from edge.main import EdgeProcess
 from schemas import reply_records as r
 from schemas.codec import Codec
@@ -37,6 +37,7 @@ from topics.store.sqlite import SqliteStore
 
 SIZES = Sizes(users=4, replies=4)
 CELL_KEY = "5a" * 16
+CODEC = Codec()
 REPLICA = Incarnation("replica-1")
 Script = Callable[[MessagePosted], Iterable[Record]]
 
@@ -115,9 +116,11 @@ class RunningEdge:
         self.script = script
         self.posted: list[MessagePosted] = []
         config = EdgeConfig(keys=self.keys, cell_key=CELL_KEY, drain=0.0, models=("m1", "m2"))
-        self.process = EdgeProcess(replace(config, **settings), Surroundings(self.log, self.store, SIZES), port=0)
-        self._codec, self._routes = Codec(), Routes(SIZES)
-        self._encoder = Encoder(self._codec, SIZES, Incarnation("pipeline"))
+        self.process = EdgeProcess(
+            replace(config, **settings), Surroundings(self.log, self.store, SIZES, CODEC), port=0
+        )
+        self._routes = Routes(SIZES)
+        self._encoder = Encoder(CODEC, SIZES, Incarnation("pipeline"))
         self._producer = self.log.producer()
         self._reader = MemoryReader(self.log, committed_only=False)
         for partition in range(SIZES.users):
@@ -145,9 +148,14 @@ class RunningEdge:
         """Waits until the edge has ended."""
         self._threads[0].join()
 
+    @property
+    def inner(self) -> Edge:
+        assert self.process.edge is not None
+        return self.process.edge
+
     def client(self, key: str | None = "alice-key") -> httpx.Client:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=20)
+        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, verify=False, timeout=20)
 
     def post(self, text: str = "hello", conversation: str = "c1", **headers: str) -> httpx.Response:
         with self.client() as client:
@@ -173,17 +181,18 @@ class RunningEdge:
         return [event for _, event in self._read(EDGES)]
 
     def _read(self, topic: str) -> list[tuple[str | None, Any]]:
-        reader, found = MemoryReader(self.log, committed_only=False), []
+        found: list[tuple[str | None, Any]] = []
+        reader = MemoryReader(self.log, committed_only=False)
         for partition in range(self.log.partitions(topic)):
             reader.add(Place(topic, partition), 0)
         while records := reader.poll(1000, 0):
-            found += [(reply_of_key(record.key), self._codec.decode(record.value)) for record in records]
+            found += [(reply_of_key(record.key), CODEC.decode(record.value)) for record in records]
         return found
 
     def _pipeline(self) -> None:
         while not self._ended.is_set():
             for record in self._reader.poll(100, 0.05):
-                posted = self._codec.decode(record.value)
+                posted = CODEC.decode(record.value)
                 self.posted.append(posted)
                 self.write(posted.reply, *self.script(posted))
 

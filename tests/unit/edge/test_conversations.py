@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,12 +105,11 @@ def test_a_made_up_place_is_refused(text: str) -> None:
         read_page(text)
 
 
-def test_a_store_that_cannot_answer_is_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_answer_is_503(stored: RunningEdge, monkeypatch: pytest.MonkeyPatch) -> None:
     def unavailable(*_: object) -> None:
         raise Unavailable("the disk is gone")
 
-    with RunningEdge(tmp_path) as edge:
-        monkeypatch.setattr(edge.store, "conversations", unavailable)
-        answer = get(edge, "/v1/conversations")
+    monkeypatch.setattr(stored.store, "conversations", unavailable)
+    answer = get(stored, "/v1/conversations")
     assert answer.status_code == 503
     assert "disk" not in answer.text

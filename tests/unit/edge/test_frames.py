@@ -21,7 +21,8 @@ texts = st.lists(st.sampled_from(NASTY) | st.text(st.characters(exclude_categori
 def parsed(stream: bytes) -> list[tuple[str, str, str]]:
     """(event, id, data) of each event: the parser of the SSE specification, fed one byte at a time."""
     found: list[tuple[str, str, str]] = []
-    line, event, last_id, data, after_cr = bytearray(), "", "", [], False
+    line, data = bytearray(), list[str]()
+    event, last_id, after_cr = "", "", False
     for byte in stream:
         if byte == 0x0A and after_cr:
             after_cr = False

@@ -11,7 +11,7 @@ import pytest
 
 from schemas import reply_records as r
 from schemas.events import MessagePosted, Turn, TurnSaved
-from schemas.ids import MessageId, ReplyId, reply_partition
+from schemas.ids import ConversationId, MessageId, ReplyId, UserId, reply_partition
 from tests.unit.edge.running_edge import RunningEdge, accepted, three_tokens, wait_for
 from topics.catalog import MESSAGES
 from topics.store.contract import SavedAt
@@ -95,7 +95,17 @@ def test_a_repeat_is_answered_with_the_first_reply(edge: RunningEdge) -> None:
 def save_turns(edge: RunningEdge, reply: ReplyId, text: str = "Hello") -> None:
     for offset, role in enumerate(("user", "assistant")):
         turn = Turn(MessageId(f"{role}-{reply}"), None, role, text, b"", "t", "complete")
-        saved = TurnSaved("alice", "c1", turn, reply, "m1", 5, reason="stop", prompt_tokens=7, completion_tokens=3)
+        saved = TurnSaved(
+            UserId("alice"),
+            ConversationId("c1"),
+            turn,
+            reply,
+            "m1",
+            5,
+            reason="stop",
+            prompt_tokens=7,
+            completion_tokens=3,
+        )
         edge.store.save([SavedAt(offset, saved)])
 
 

@@ -153,4 +153,4 @@ def test_a_past_that_cannot_be_read_is_503_until_it_can(edge: RunningEdge) -> No
 
 def test_an_edge_beats(edge: RunningEdge) -> None:
     wait_for(lambda: edge.beats())
-    assert {beat.incarnation for beat in edge.beats()} == {edge.process.edge.incarnation}
+    assert {beat.incarnation for beat in edge.beats()} == {edge.inner.incarnation}

@@ -10,10 +10,9 @@ import pytest
 
 from edge import tails
 from edge.tails import Tails
-from schemas.codec import Codec
 from schemas.ids import Incarnation, ReplyId, mint_reply_id
 from schemas.reply import Record
-from tests.unit.edge.running_edge import SIZES, finished, started, tokens
+from tests.unit.edge.running_edge import CODEC, SIZES, finished, started, tokens
 from tests.unit.edge.test_replies import accepted_for
 from topics.catalog import REPLIES
 from topics.memory import MemoryLog
@@ -25,8 +24,8 @@ class Cell:
 
     def __init__(self) -> None:
         self.log = MemoryLog({REPLIES: SIZES.replies}, lambda: 1_000)
-        self.tails = Tails(self.log, (0, 1), Codec(), lambda: None)
-        self._encoder = Encoder(Codec(), SIZES, Incarnation("w"))
+        self.tails = Tails(self.log, (0, 1), CODEC, lambda: None)
+        self._encoder = Encoder(CODEC, SIZES, Incarnation("w"))
         self._producer = self.log.producer()
 
     def write(self, reply: ReplyId, *records: Record) -> None:

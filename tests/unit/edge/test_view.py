@@ -71,7 +71,7 @@ def test_a_preempted_and_a_resumed_reply_say_so_without_an_id() -> None:
 
 
 def test_a_checked_reply_shows_only_what_is_cleared() -> None:
-    records = [accepted(POSTED, checked=True), started(), tokens(1, "a", "b", "c")]
+    records: list[Record] = [accepted(POSTED, checked=True), started(), tokens(1, "a", "b", "c")]
     assert view_of(*records).newest_id == 0
     assert told(view_of(*records, r.Cleared(2)), 0)[1:] == [("token", "1"), ("token", "2")]
     assert told(view_of(*records, r.Flagged(1, "violence")), 0)[1:] == [("token", "1"), ("flagged", "2")]
