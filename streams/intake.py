@@ -22,6 +22,7 @@ from topics.log import Place
 from topics.outputs import Output, Routes
 
 KEPT_IDLE_MS = 10 * MINUTE
+TICK_EVERY_S = 0.25
 
 Key: TypeAlias = tuple[UserId, ConversationId]
 
@@ -57,6 +58,7 @@ class Intake(Stage):
         self._models = models
         self._routes = routes
         self._partitions: dict[Place, Partition] = {}
+        self._next_tick = 0.0
 
     def apply(self, message: Message) -> Decision:
         partition = self._partitions[message.place]
@@ -165,7 +167,10 @@ class Intake(Stage):
                 yield self._routes.intake_state(user, conversation, partition.kept.get((user, conversation)))
             partition.changed.clear()
 
-    def ticks(self) -> Iterable[Output]:
+    def ticks(self, now: float) -> Iterable[Output]:
+        if now < self._next_tick:
+            return
+        self._next_tick = now + TICK_EVERY_S
         for place, partition in self._partitions.items():
             if partition.parked:
                 yield Output(place, "", Tick())

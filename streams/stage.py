@@ -112,6 +112,9 @@ class Stage:
         """The state that has changed since the last call, as records of the changelog."""
         return ()
 
-    def ticks(self) -> Iterable[Output]:
-        """Records by which a stage that waits for log time to pass keeps it going."""
+    def ticks(self, now: float) -> Iterable[Output]:
+        """Records by which a stage that waits for log time to pass keeps it going; asked at every step.
+
+        `now` is in seconds and says how long ago something was sent, never what is decided.
+        """
         return ()

@@ -21,6 +21,7 @@ from topics.log import Place, Position
 from topics.outputs import Output, Routes
 
 MOST_ATTEMPTS = 5
+BEAT_AFTER_S = 0.5
 UNWANTED = (Verdict.ENDED, Verdict.STALE, Verdict.FOREIGN)
 
 
@@ -36,6 +37,7 @@ class Supervisor(Stage):
         self._tables: dict[Place, ReplyTable] = {}
         self._replicas = Replicas()
         self._beat_due = True
+        self._read_back_at: float | None = None
         self._requested: set[tuple[ReplyId, int]] = set()
 
     def apply(self, message: Message) -> Decision:
@@ -112,9 +114,11 @@ class Supervisor(Stage):
     def position(self, place: Place, offset: int) -> Position:
         return Position(self._tables[place].low_water(offset))
 
-    def ticks(self) -> Iterator[Output]:
-        if self._beat_due:
-            self._beat_due = False
+    def ticks(self, now: float) -> Iterator[Output]:
+        if self._read_back_at is None and self._beat_due:
+            self._read_back_at = now
+        if self._read_back_at is not None and now - self._read_back_at >= BEAT_AFTER_S:
+            self._beat_due, self._read_back_at = False, None
             yield self._routes.replica_beat("supervisor", SupervisorBeat(self._incarnation))
 
 

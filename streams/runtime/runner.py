@@ -34,7 +34,6 @@ BATCH = 500
 POLL_S = 0.05
 SHARED_POLL_S = 0.005
 COMMIT_EVERY_S = 0.2
-TICK_EVERY_S = 0.25
 ACKNOWLEDGE_S = 30.0
 
 
@@ -66,7 +65,7 @@ class Runner:
         self._with_offsets: list[Output] = []
         self._answers: list[Future[Output]] = []
         self._commit_running: Future[None] | None = None
-        self._commit_at = self._tick_at = 0.0
+        self._commit_at = 0.0
         self._lost: Collection[Place] = ()
         self._producer = shell.log.producer(ACKNOWLEDGE_S)
         self._transactions: Transactions | None = None
@@ -84,9 +83,7 @@ class Runner:
         for record in records:
             if record.place in self._next:
                 self._next[record.place] = record.offset + 1
-        if now >= self._tick_at:
-            self._tick_at = now + TICK_EVERY_S
-            self._send(self._stage.ticks())
+        self._send(self._stage.ticks(now))
         if now >= self._commit_at:
             self._commit_at = now + COMMIT_EVERY_S
             self._commit()
