@@ -21,6 +21,7 @@ from schemas.settings import SettingError, load
 from topics.config import KafkaConfig
 from topics.errors import Unavailable
 from topics.kafka import KafkaLog
+from topics.schemas import Decoder
 from topics.store.sqlite import SqliteStore
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class EdgeProcess:
         config, around = self._config, self._around
         keys = read_keys_at_start(config)
         home = config.home(around.sizes.replies)
-        tails = await asyncio.to_thread(Tails, around.log, home, around.codec, metrics.skipped.inc)
+        tails = await asyncio.to_thread(Tails, around.log, home, Decoder(around.log, around.codec), metrics.skipped.inc)
         self.edge = Edge(config, around, keys, metrics, tails)
         self.edge.start(self._failed)
         try:

@@ -11,15 +11,17 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import cast
 
 from edge.errors import NotNow
 from edge.view import ReplyView
-from schemas.codec import Codec, CodecError
+from schemas.codec import CodecError
 from schemas.ids import ReplyId
 from schemas.reply import MOVES
 from schemas.reply import Record as ReplyRecord
 from topics.errors import TopicsError
 from topics.log import Log, Record
+from topics.schemas import Decoder
 from topics.tail import Delivery, Subscription, Tail
 
 logger = logging.getLogger(__name__)
@@ -72,8 +74,8 @@ class SharedView:
 class Tails:
     """All views of an edge. `skipped` is called, on any thread, for each record of a reply that is not understood."""
 
-    def __init__(self, log: Log, home: Collection[int], codec: Codec, skipped: Callable[[], None]) -> None:
-        self._codec, self._skipped = codec, skipped
+    def __init__(self, log: Log, home: Collection[int], decoder: Decoder, skipped: Callable[[], None]) -> None:
+        self._decoder, self._skipped = decoder, skipped
         self._views: dict[ReplyId, SharedView] = {}
         self._idle: OrderedDict[ReplyId, asyncio.TimerHandle] = OrderedDict()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -160,13 +162,13 @@ class Tails:
             if record.value is None:
                 continue  # a tombstone erases, and says nothing
             try:
-                event = self._codec.decode(record.value)
+                event = self._decoder.decode(record.value)
             except CodecError as error:
                 logger.warning("%s offset %d is skipped: %s", record.place, record.offset, error)
                 self._skipped()
                 continue
             if type(event) in MOVES:
-                found.append((record.offset, event))
+                found.append((record.offset, cast(ReplyRecord, event)))
             else:
                 self._skipped()
         return found

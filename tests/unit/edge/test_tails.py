@@ -17,6 +17,7 @@ from tests.unit.edge.test_replies import accepted_for
 from topics.catalog import REPLIES
 from topics.memory import MemoryLog
 from topics.outputs import Encoder, Routes
+from topics.schemas import Decoder
 
 
 class Cell:
@@ -24,7 +25,7 @@ class Cell:
 
     def __init__(self) -> None:
         self.log = MemoryLog({REPLIES: SIZES.replies}, lambda: 1_000)
-        self.tails = Tails(self.log, (0, 1), CODEC, lambda: None)
+        self.tails = Tails(self.log, (0, 1), Decoder(self.log, CODEC), lambda: None)
         self._encoder = Encoder(CODEC, SIZES, Incarnation("w"))
         self._producer = self.log.producer()
 
