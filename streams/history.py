@@ -1,24 +1,18 @@
-"""History: what of `turns` goes to the conversation store.
+"""History: the turns of `turns`, in their order, to the conversation store.
 
-In: a batch of decoded records of `turns` with their offsets. Out: the turns to save, none dropped and none merged:
-the store itself keeps the newest version of a message, and learns from the oldest one where it belongs.
-The runner commits the batch's positions only after `keep` has returned.
+The offsets are committed only after the store has them for good; a turn that is saved again is the same turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from schemas.events import TurnSaved
-from topics.store.contract import SavedAt, Store
+from streams.stage import NOTHING, Decision, Message, Stage
+from topics.catalog import TURNS
 
 
-def turns_in(batch: Iterable[tuple[int, object]]) -> tuple[SavedAt, ...]:
-    """The turns among (offset, event) pairs; an event of another type is for other readers of the topic."""
-    return tuple(SavedAt(offset, event) for offset, event in batch if isinstance(event, TurnSaved))
+class History(Stage):
+    name = "history"
+    inputs = (TURNS,)
 
-
-def keep(batch: Iterable[tuple[int, object]], store: Store) -> None:
-    """Saves the batch's turns, all or none. Raises Unavailable, and then the same batch may be kept again."""
-    if turns := turns_in(batch):
-        store.save(turns)
+    def apply(self, message: Message) -> Decision:
+        return Decision(projected=(message,)) if isinstance(message.event, TurnSaved) else NOTHING
