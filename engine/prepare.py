@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -28,8 +29,10 @@ _DEFAULT_SYSTEM = re.compile(r"<\|im_start\|>system(?:\n|\\n)(.+?)<\|im_end\|>",
 _QUANTISATION = re.compile(r"[.-](q\d\w*|f16|f32|bf16)$")
 
 
-def prepare(gguf: Path, folder: Path) -> None:
+def prepare(gguf: Path, folder: Path, temperature: float = 1.0, top_p: float = 1.0) -> None:
     """Fills `folder`, which may exist; the model's name is the file's, less its quantisation.
+
+    `temperature` and `top_p` are what its authors advise for requests that ask for none; no GGUF file holds them.
 
     Raises UnsupportedModel for a tokenizer or a chat template that is not known here.
     """
@@ -42,6 +45,8 @@ def prepare(gguf: Path, folder: Path) -> None:
         "template": "chatml",
         "eos": _ends(source),
         "system": _default_system(source, gguf),
+        "temperature": temperature,
+        "top_p": top_p,
     }
     folder.mkdir(parents=True, exist_ok=True)
     _link_or_copy(gguf, folder / "model.gguf")
@@ -86,3 +91,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+if __name__ == "__main__":
+    prepare(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))

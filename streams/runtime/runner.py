@@ -32,7 +32,7 @@ from topics.schemas import Decoder
 
 BATCH = 500
 POLL_S = 0.05
-SHARED_POLL_S = 0.005
+SHARED_POLL_S = 0.01
 COMMIT_EVERY_S = 0.2
 ACKNOWLEDGE_S = 30.0
 
@@ -102,7 +102,7 @@ class Runner:
         records = self._consumer.poll(BATCH, SHARED_POLL_S if quick else POLL_S)
         if self._lost:
             raise Fenced(f"{self._stage.name} lost {len(self._lost)} partitions to another process")
-        return records + (self._broadcast.poll(BATCH, SHARED_POLL_S) if self._stage.broadcast else [])
+        return records + (self._broadcast.poll(BATCH, 0.0) if self._stage.broadcast else [])
 
     def _decide(self, record: Record) -> Decision:
         message, error = self._inbox.read(record)
