@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import secrets
 import time
@@ -53,6 +54,7 @@ class Edge:
         )
         self.streams = 0
         self.leaving = self.draining = False
+        self.hurried = asyncio.Event()
         self._cell_key = config.cell_key_bytes()
         self._replies = around.sizes.replies
         self._homes = itertools.cycle(config.home(around.sizes.replies))
@@ -77,9 +79,11 @@ class Edge:
         self.writer.close()
 
     async def drain(self) -> None:
-        """Stops being ready, and a little later ends every stream: its client comes back to another edge."""
+        """Stops being ready; later, or at once when `hurried`, ends every stream: clients come back to another edge."""
         self.leaving = True
-        await asyncio.sleep(self.config.drain)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.drain):
+                await self.hurried.wait()
         self.draining = True
         self.tails.ring_all()
 

@@ -34,7 +34,7 @@ class EdgeProcess:
         self._config, self._around = config, around
         self.failure: BaseException | None = None
         self.edge: Edge | None = None
-        self.server = EdgeServer(build(config, self._opened), config.host, port, self._drain)
+        self.server = EdgeServer(build(config, self._opened), (config.host, port), self._drain, self._hurry)
 
     def run(self) -> None:
         """Serves until a signal comes or `failure` does."""
@@ -56,6 +56,10 @@ class EdgeProcess:
     async def _drain(self) -> None:
         if self.edge is not None:
             await self.edge.drain()
+
+    def _hurry(self) -> None:
+        if self.edge is not None:
+            self.edge.hurried.set()
 
     def _failed(self, error: BaseException) -> None:
         logger.error("the reply log cannot be read any more: %s", error)

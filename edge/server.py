@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -36,15 +37,17 @@ class EdgeProtocol(HttpToolsProtocol):
 class EdgeServer(uvicorn.Server):
     """`drain` is awaited after SIGTERM or SIGINT, while requests are still served; then the port is closed.
 
-    The signal is not raised again afterwards: a drained edge has exited well.
+    A second signal calls `hurry`. None is raised again afterwards: a drained edge has exited well.
     """
 
-    def __init__(self, app: ASGIApp, host: str, port: int, drain: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, app: ASGIApp, address: tuple[str, int], drain: Callable[[], Awaitable[None]], hurry: Callable[[], None]
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                host=host,
-                port=port,
+                host=address[0],
+                port=address[1],
                 loop="uvloop",
                 http=EdgeProtocol,
                 ws="none",
@@ -56,7 +59,7 @@ class EdgeServer(uvicorn.Server):
                 timeout_graceful_shutdown=GRACE_S,
             )
         )
-        self._drain = drain
+        self._drain, self._hurry = drain, hurry
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -65,6 +68,11 @@ class EdgeServer(uvicorn.Server):
             for signum in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(signum, self.handle_exit, signum, None)
         yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self._hurry()
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._drain()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -143,6 +144,12 @@ class RunningEdge:
         self._ended.set()
         self._threads[1].join()
         self.store.close()
+
+    def signal(self) -> None:
+        """What SIGTERM does to an edge that runs in a process of its own."""
+        self.process.server.servers[0].get_loop().call_soon_threadsafe(
+            self.process.server.handle_exit, signal.SIGTERM, None
+        )
 
     def join(self) -> None:
         """Waits until the edge has ended."""

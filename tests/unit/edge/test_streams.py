@@ -104,14 +104,15 @@ def test_an_edge_that_is_told_to_stop_ends_its_streams_with_a_retry(tmp_path: Pa
     assert "id: 1\n" in text
 
 
-def test_a_leaving_edge_is_unready_first(tmp_path: Path) -> None:
-    with RunningEdge(tmp_path, still_open, drain=0.2) as edge, edge.client() as client:
+def test_a_leaving_edge_is_unready_first_and_a_second_signal_hurries_it(tmp_path: Path) -> None:
+    with RunningEdge(tmp_path, still_open, drain=3600.0) as edge, edge.client() as client:
         wait_for(lambda: client.get("/ready").status_code == 200)
         reply = edge.reply()
         with client.stream("GET", f"/v1/replies/{reply}/events") as got:
-            edge.process.server.should_exit = True
+            edge.signal()
             wait_for(lambda: client.get("/ready").status_code == 503)
             assert client.get("/ready").json() == {"ready": False, "missing": ["draining"]}
+            edge.signal()
             assert got.read().endswith(b"retry: 500\n")
 
 
