@@ -7,6 +7,7 @@ producer's queue is full, so it is refused long before: an edge without a broker
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from edge.errors import NotNow
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 POLL_EVERY_S = 0.005
 MOST_UNACKNOWLEDGED = 10_000
-FLUSH_TIMEOUT_S = 5.0
+FLUSH_TIMEOUT_S = 2.0
 
 
 class Writer:
@@ -39,7 +40,7 @@ class Writer:
 
         def delivered(failure: Exception | None) -> None:
             self._unacknowledged -= 1
-            self.working = failure is None
+            self._note(failure)
             if outcome.done():
                 return
             if failure is None:
@@ -51,7 +52,7 @@ class Writer:
         try:
             self._producer.send(self._encoder.append(output), delivered)
         except TopicsError as error:
-            self.working = False
+            self._note(error)
             raise NotNow("the log does not take what is written", retry_after_s=1) from error
         self._unacknowledged += 1
         if self._timer is None:
@@ -59,11 +60,9 @@ class Writer:
         return outcome
 
     def tell(self, output: Output) -> None:
-        """Appends what nobody waits for: a failure is logged."""
-        try:
-            self.send(output).add_done_callback(_log_failure)
-        except NotNow as error:
-            logger.warning("%s was not written: %s", type(output.event).__name__, error)
+        """Appends what nobody waits for."""
+        with contextlib.suppress(NotNow):
+            self.send(output)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -80,7 +79,8 @@ class Writer:
         if self._unacknowledged and self._timer is None:
             self._timer = self._loop.call_later(POLL_EVERY_S, self._poll)
 
-
-def _log_failure(outcome: asyncio.Future[None]) -> None:
-    if not outcome.cancelled() and (failure := outcome.exception()):
-        logger.warning("a record was not written: %s", failure)
+    def _note(self, failure: Exception | None) -> None:
+        """Logs the first failure of a row, not each."""
+        if failure is not None and self.working is not False:
+            logger.warning("the log does not take what is written: %s", failure)
+        self.working = failure is None
