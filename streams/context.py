@@ -1,7 +1,7 @@
 """The prompt of a message: system prompt, the turns before it by their saved token ids, the new message last.
 
-Invariant: a prompt begins with the prompt of the turn before it and that turn's exact ids, unless whole turns were
-dropped from the front to fit the model's context.
+Invariant: a prompt begins with the prompt of the turn before it and that turn's exact ids, unless whole exchanges were
+dropped from the front to fit the model's context. An answer without a token is left out: it would teach silence.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def build(tokenizer: ChatTokenizer, history: Sequence[Turn], text: str, asked: i
     message_ids = tokenizer.encode(text)
     system = PromptTurn("system", tokenizer.encode(tokenizer.system))
     latest = PromptTurn("user", message_ids)
-    turns = [PromptTurn(turn.role, unpack_ids(turn.token_ids)) for turn in history if turn.token_ids]
+    turns = _from_a_question([_prompt_turn(tokenizer, turn) for turn in history if turn.token_ids])
     reserve = min(asked or LEAST_REPLY, tokenizer.context // 4)
     ids = tokenizer.prompt([system, *turns, latest])
     while turns and len(ids) + reserve > tokenizer.context:
-        turns = _without_oldest(turns)
+        turns = _from_a_question(turns[1:])
         ids = tokenizer.prompt([system, *turns, latest])
     room = tokenizer.context - len(ids)
     if room < 1:
@@ -53,9 +53,12 @@ def build(tokenizer: ChatTokenizer, history: Sequence[Turn], text: str, asked: i
     return Prompt(ids, message_ids, min(asked or MOST_REPLY, room))
 
 
-def _without_oldest(turns: list[PromptTurn]) -> list[PromptTurn]:
-    """Drops the oldest exchange, so that what is left begins with a user's turn."""
-    rest = turns[1:]
-    while rest and rest[0].role != "user":
-        rest = rest[1:]
-    return rest
+def _prompt_turn(tokenizer: ChatTokenizer, turn: Turn) -> PromptTurn:
+    """The saved ids; the text encoded anew only if another model's tokenizer made them."""
+    same = turn.tokenizer == tokenizer.fingerprint
+    return PromptTurn(turn.role, unpack_ids(turn.token_ids) if same else tokenizer.encode(turn.text))
+
+
+def _from_a_question(turns: list[PromptTurn]) -> list[PromptTurn]:
+    """Drops the rest of an exchange whose beginning is gone, so that what is left begins with a user's turn."""
+    return next((turns[index:] for index, turn in enumerate(turns) if turn.role == "user"), [])
