@@ -76,12 +76,14 @@ class Intake(Stage):
         return NOTHING
 
     def refused(self, message: Message) -> Decision:
-        if isinstance(message.event, MessagePosted):
+        if isinstance(message.event, MessagePosted) and self._routes.has(message.event.reply):
             rejected = Rejected("internal", "the message could not be decided; it is kept for inspection")
             return Decision(first=(self._routes.reply(message.event.reply, rejected),))
         return NOTHING
 
     def _posted(self, partition: Partition, posted: MessagePosted, now_ms: int) -> Decision:
+        if not self._routes.has(posted.reply):
+            raise ValueError(f"{posted.reply!r} names no reply of this cell")
         known = partition.kept.get((posted.user, posted.conversation))
         kept = known or ConversationKept(posted.user, posted.conversation, now_ms, True, (), (), None, ())
         kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, now_ms)))
@@ -123,7 +125,7 @@ class Intake(Stage):
         answers: list[Answer] = []
         waiting: list[ParkedMessage] = []
         for parked in kept.parked:
-            answer = admit(self._models, kept, parked, now_ms)
+            answer = self._admitted(kept, parked, now_ms)
             if answer is None:
                 waiting.append(parked)
             else:
@@ -131,6 +133,12 @@ class Intake(Stage):
                 kept = evolve(kept, answer)
         partition.put(replace(kept, parked=tuple(waiting)))
         return self._decision(answers)
+
+    def _admitted(self, kept: ConversationKept, parked: ParkedMessage, now_ms: int) -> Answer | None:
+        try:
+            return admit(self._models, kept, parked, now_ms)
+        except ValueError as error:  # a turn that no prompt can be made of: nobody is to wait behind it
+            return Answer(parked.message, Rejected("internal", f"the conversation cannot be continued: {error}"))
 
     def _decision(self, answers: Iterable[Answer]) -> Decision:
         first: list[Output] = []

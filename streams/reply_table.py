@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from schemas import reply_records as r
-from schemas.ids import ReplyId
+from schemas.ids import ReplyId, has_reply_id_form, reply_partition
 from schemas.reply import Reply, Verdict
 from streams.stage import Message
 from topics.catalog import MINUTE
@@ -49,7 +49,7 @@ class ReplyTable:
         reply = message.reply
         watched = self._watched.get(reply) if reply else None
         if watched is None:
-            if reply is None or not isinstance(message.event, OPENING):
+            if reply is None or not isinstance(message.event, OPENING) or not _lives_here(reply, message):
                 return Change(None, Verdict.VOID, False)
             watched = self._watched[reply] = Watched(Reply(reply), message.offset, message.at_ms)
         verdict = watched.reply.apply(message.offset, message.event)
@@ -72,3 +72,7 @@ class ReplyTable:
             if oldest.ended_ms is None or now_ms - oldest.ended_ms < REMEMBERED_MS:
                 return
             del self._watched[reply]
+
+
+def _lives_here(reply: ReplyId, message: Message) -> bool:
+    return has_reply_id_form(reply) and reply_partition(reply) == message.place.partition

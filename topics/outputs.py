@@ -11,7 +11,15 @@ from typing import Any
 
 from schemas.codec import Codec
 from schemas.events import GenerateAssigned, GenerateRequested, TurnSaved, UsageRecorded
-from schemas.ids import ConversationId, Incarnation, ReplyId, UserId, partition_of, reply_partition
+from schemas.ids import (
+    ConversationId,
+    Incarnation,
+    ReplyId,
+    UserId,
+    has_reply_id_form,
+    partition_of,
+    reply_partition,
+)
 from schemas.reply import Record as ReplyRecord
 from topics import catalog
 from topics.log import Append, Place
@@ -28,16 +36,23 @@ class Output:
 
 @dataclass(frozen=True)
 class Routes:
-    """Places of events in a cell of `sizes`."""
+    """Places of events in a cell of `sizes`. A place that the cell does not have raises ValueError."""
 
     sizes: catalog.Sizes
+
+    def has(self, reply: ReplyId) -> bool:
+        """Whether the text is a reply id, its MAC not checked, with a partition that this cell has."""
+        return has_reply_id_form(reply) and reply_partition(reply) < self.sizes.replies
 
     def of_user(self, user: UserId) -> int:
         """The partition of a user in `messages`, `turns`, `usage` and `intake-state`."""
         return partition_of(user, self.sizes.users)
 
     def reply(self, reply: ReplyId, record: ReplyRecord) -> Output:
-        return Output(Place(catalog.REPLIES, reply_partition(reply)), reply, record)
+        partition = reply_partition(reply)
+        if partition >= self.sizes.replies:
+            raise ValueError(f"{reply} lies in partition {partition} of {self.sizes.replies}")
+        return Output(Place(catalog.REPLIES, partition), reply, record)
 
     def message(self, user: UserId, event: object) -> Output:
         return Output(Place(catalog.MESSAGES, self.of_user(user)), user, event)
@@ -50,6 +65,8 @@ class Routes:
         return Output(Place(catalog.lane_topic(request.pool, request.tier), slot), request.reply, assigned)
 
     def command(self, pool: str, slot: int, command: object) -> Output:
+        if pool not in self.sizes.pools or not 0 <= slot < self.sizes.slots:
+            raise ValueError(f"no replica {pool}/{slot} in pools {self.sizes.pools} of {self.sizes.slots} slots")
         return Output(Place(catalog.commands_topic(pool), slot), str(slot), command)
 
     def replica_beat(self, key: str, beat: object) -> Output:
