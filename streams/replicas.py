@@ -35,18 +35,23 @@ class Replicas:
         self._seen: dict[tuple[str, int], Seen] = {}
         self._gone: set[Incarnation] = set()
         self._beats: defaultdict[Incarnation, int] = defaultdict(int)
+        self._missed: dict[tuple[Incarnation, Incarnation], int] = {}
 
-    def apply(self, beat: ReplicaBeat | SupervisorBeat) -> None:
+    def apply(self, beat: ReplicaBeat | SupervisorBeat) -> bool:
+        """Takes a beat in; False for one of an incarnation that was replaced."""
         if isinstance(beat, SupervisorBeat):
             self._beats[beat.incarnation] += 1
             for seen in self._seen.values():
                 seen.followed[beat.incarnation] += 1
-        elif beat.incarnation not in self._gone:
-            key = (beat.pool, beat.slot)
-            before = self._seen.get(key)
-            if before is not None and before.beat.incarnation != beat.incarnation:
-                self._gone.add(before.beat.incarnation)
-            self._seen[key] = Seen(beat)
+            return True
+        if beat.incarnation in self._gone:
+            return False
+        key = (beat.pool, beat.slot)
+        before = self._seen.get(key)
+        if before is not None and before.beat.incarnation != beat.incarnation:
+            self._gone.add(before.beat.incarnation)
+        self._seen[key] = Seen(beat)
+        return True
 
     def alive(self, pool: str) -> Iterator[ReplicaBeat]:
         """The last beats of the pool's living replicas, by slot."""
@@ -57,14 +62,15 @@ class Replicas:
     def dead(self, incarnation: Incarnation, supervisor: Incarnation) -> bool:
         """Whether `supervisor` may fence it: replaced, or silent for three of that supervisor's own beats.
 
-        An incarnation whose last beat has expired is counted from that supervisor's first beat.
+        One of which no beat is known - expired, or not read yet - is counted from when it was first asked for.
         """
         if incarnation in self._gone:
             return True
         for seen in self._seen.values():
             if seen.beat.incarnation == incarnation:
                 return seen.followed[supervisor] >= SILENT_BEATS
-        return self._beats[supervisor] >= SILENT_BEATS
+        missed_since = self._missed.setdefault((incarnation, supervisor), self._beats[supervisor])
+        return self._beats[supervisor] - missed_since >= SILENT_BEATS
 
     def dropped(self, incarnation: Incarnation, reply: ReplyId, attempt: int) -> bool:
         """Whether the replica says that it gave this attempt up."""

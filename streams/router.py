@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from schemas.events import GenerateAssigned, GenerateRequested, Origin, ReplicaBeat, SupervisorBeat
-from schemas.ids import Incarnation, ReplyId, has_reply_id_form
+from schemas.ids import Incarnation, ReplyId
 from schemas.reply_records import Dispatched, Failed, Shed
 from streams.replicas import Replicas
 from streams.stage import NOTHING, Decision, Message, Stage
@@ -69,12 +69,15 @@ class Router(Stage):
     def apply(self, message: Message) -> Decision:
         match message.event:
             case ReplicaBeat() as beat:
-                self._replicas.apply(beat)
+                if not self._replicas.apply(beat):
+                    return NOTHING
                 self._see(beat)
             case SupervisorBeat() as beat:
                 self._replicas.apply(beat)
                 return NOTHING
             case GenerateRequested() as request:
+                if generate_topic(request.pool, request.tier) != message.place.topic:
+                    raise ValueError(f"a request of {request.pool}/{request.tier} in {message.place.topic}")
                 backlog = self._backlog[message.place]
                 if len(backlog) >= self._limit and request.tier != NEVER_SHED:
                     shed = Shed("capacity", self._pace.retry_after_ms(len(backlog)))
@@ -86,7 +89,7 @@ class Router(Stage):
 
     def refused(self, message: Message) -> Decision:
         reply = ReplyId((message.key or b"").decode("ascii", "replace"))
-        return Decision(first=(self._routes.reply(reply, Failed("internal")),)) if has_reply_id_form(reply) else NOTHING
+        return Decision(first=(self._routes.reply(reply, Failed("internal")),)) if self._routes.has(reply) else NOTHING
 
     def _see(self, beat: ReplicaBeat) -> None:
         if beat.pool != self._pool:
