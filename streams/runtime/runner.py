@@ -102,7 +102,8 @@ class Runner:
         records = self._consumer.poll(BATCH, SHARED_POLL_S if quick else POLL_S)
         if self._lost:
             raise Fenced(f"{self._stage.name} lost {len(self._lost)} partitions to another process")
-        return records + (self._broadcast.poll(BATCH, 0.0) if self._stage.broadcast else [])
+        held = [record for record in records if record.place in self._next]  # the rest was given up within this poll
+        return held + (self._broadcast.poll(BATCH, 0.0) if self._stage.broadcast else [])
 
     def _decide(self, record: Record) -> Decision:
         message, error = self._inbox.read(record)
@@ -196,7 +197,7 @@ class Runner:
                 message, error = self._inbox.read(record)
                 if error:
                     self._inbox.dead_letter(record, error)
-                else:
+                elif message or record.value is None:
                     self._stage.restore(place, record.key or b"", message.event if message else None)
         reader.close()
 
