@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+from fastavro.schema import SchemaParseException, UnknownType
+
 from schemas.avro_schema import EVENTS, canonical, fingerprint_of, schema_of
-from schemas.codec import Codec, CodecError, UnknownSchema
+from schemas.codec import Codec, UnknownSchema
 from schemas.events import SchemaPublished
 from topics.catalog import SCHEMAS
 from topics.log import Append, Log, Place
@@ -62,5 +64,5 @@ class Decoder:
             published = self._codec.decode(value)
             if isinstance(published, SchemaPublished):
                 self._codec.learn(json.loads(published.schema))
-        except CodecError:
+        except (ValueError, SchemaParseException, UnknownType):
             return  # a foreign record among the schemas teaches nothing
