@@ -15,6 +15,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from schemas.ids import ReplyId, created_ms, reply_partition
 from topics.catalog import REPLIES, SECOND
@@ -23,6 +24,8 @@ from topics.log import Log, Place, Record
 
 CLOCK_SLACK_MS = 10 * SECOND
 BATCH = 2_000
+
+Source: TypeAlias = tuple[Place, bytes]
 
 
 @dataclass(eq=False, slots=True)
@@ -40,8 +43,8 @@ class Subscription:
         return Place(REPLIES, reply_partition(self.reply))
 
     @property
-    def prefix(self) -> bytes:
-        return self.reply.encode() + b"/"
+    def source(self) -> Source:
+        return self.place, self.reply.encode() + b"/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,12 @@ class Delivery:
 
 
 Deliver = Callable[[Sequence[Delivery]], None]
+
+
+def _source(record: Record) -> Source:
+    """Where a record comes from: its partition, and the reply in its key with the slash that follows."""
+    reply, separator, _ = (record.key or b"").partition(b"/")
+    return record.place, reply + separator
 
 
 @dataclass(eq=False, slots=True)
@@ -79,7 +88,7 @@ class Tail:
         places = [Place(REPLIES, partition) for partition in home]
         self._followed = {place: _Followed(self._past.end(place), home=True) for place in places}
         self._assigned: dict[Place, _Followed] = {}
-        self._subscriptions: defaultdict[bytes, list[Subscription]] = defaultdict(list)
+        self._subscriptions: defaultdict[Source, list[Subscription]] = defaultdict(list)
         self._waiting: queue.SimpleQueue[Subscription] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -100,14 +109,7 @@ class Tail:
     def close(self, subscription: Subscription) -> None:
         """Nothing is delivered to the subscription after this returns."""
         with self._lock:
-            readers = self._subscriptions.get(subscription.prefix, [])
-            if subscription in readers:
-                readers.remove(subscription)
-                self._followed[subscription.place].readers -= 1
-            if not readers:
-                self._subscriptions.pop(subscription.prefix, None)
-            subscription.closed = True
-            self._give_up(subscription.place)
+            self._leave(subscription)
 
     def follow_live(self, timeout_s: float) -> None:
         """Hands out what has been appended to the followed partitions; waits up to `timeout_s` for something."""
@@ -133,8 +135,10 @@ class Tail:
         try:
             self._read_past(subscription)
         except TopicsError as error:
-            self.close(subscription)
-            self._deliver([Delivery(subscription, (), False, error)])
+            with self._lock:
+                if not subscription.closed:
+                    self._leave(subscription)
+                    self._deliver([Delivery(subscription, (), False, error)])
 
     def _read_past(self, subscription: Subscription) -> None:
         place = subscription.place
@@ -157,10 +161,10 @@ class Tail:
             subscription.held = []
 
     def _read_to_seam(self, subscription: Subscription) -> None:
-        place, prefix, seam = subscription.place, subscription.prefix, subscription.seam
+        place, source, seam = subscription.place, subscription.source, subscription.seam
         while self._past.position(place) < seam and not subscription.closed and not self._stopped.is_set():
             read = self._past.poll(BATCH, 0.1)
-            mine = [r for r in read if r.place == place and r.offset < seam and (r.key or b"").startswith(prefix)]
+            mine = [record for record in read if _source(record) == source and record.offset < seam]
             if mine:
                 with self._lock:
                     if not subscription.closed:
@@ -171,7 +175,17 @@ class Tail:
             followed = self._followed[subscription.place]
             followed.readers += 1
             subscription.seam = followed.position
-            self._subscriptions[subscription.prefix].append(subscription)
+            self._subscriptions[subscription.source].append(subscription)
+
+    def _leave(self, subscription: Subscription) -> None:
+        readers = self._subscriptions.get(subscription.source, [])
+        if subscription in readers:
+            readers.remove(subscription)
+            self._followed[subscription.place].readers -= 1
+        if not readers:
+            self._subscriptions.pop(subscription.source, None)
+        subscription.closed = True
+        self._give_up(subscription.place)
 
     def _give_up(self, place: Place) -> None:
         followed = self._followed.get(place)
@@ -185,8 +199,7 @@ class Tail:
             if followed is None or followed is not self._assigned.get(record.place):
                 continue  # given up since, or followed anew from a position that `live` is yet to be put to
             followed.position = record.offset + 1
-            prefix = (record.key or b"").partition(b"/")[0] + b"/"
-            for subscription in self._subscriptions.get(prefix, ()):
+            for subscription in self._subscriptions.get(_source(record), ()):
                 (batch[subscription] if subscription.live else subscription.held).append(record)
         if batch:
             self._deliver([Delivery(subscription, found, True) for subscription, found in batch.items()])
