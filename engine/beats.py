@@ -36,7 +36,7 @@ class Beats(threading.Thread):
         """Sends a last beat, so that what was dropped at the end is known at once."""
         self._stopping.set()
         self.join()
-        self._send(self._replica.load)
+        self.beat(self._replica.load)
         self._outbox.producer.close()
 
     def _beat_until_stopped(self) -> None:
@@ -44,10 +44,11 @@ class Beats(threading.Thread):
         while not self._stopping.wait(ON_CHANGE_S):
             load, now = self._replica.load, time.monotonic()
             if now - sent_at >= EVERY_S or _without_steps(load) != _without_steps(sent):
-                self._send(load)
+                self.beat(load)
                 sent, sent_at = load, now
 
-    def _send(self, load: Load) -> None:
+    def beat(self, load: Load) -> None:
+        """Sends one heartbeat."""
         replica = self._replica
         beat = ReplicaBeat(
             pool=replica.identity.pool,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.codec import CodecError
+from schemas.codec import CodecError, UnknownType
 from schemas.events import LanePosition
 from topics.catalog import TIERS, commands_topic, lane_topic
 from topics.log import Log, Place, Record
@@ -36,10 +36,13 @@ class Lanes:
             self._reader.add(place, self._reader.end(place))
 
     def take(self, timeout_s: float) -> Iterator[Any]:
-        """Events as they come, bad records as Undecodable; waits up to `timeout_s` for the first."""
+        """Events as they come, bad records as Undecodable, types of a newer version not at all; waits up to
+        `timeout_s` for the first."""
         for record in self._reader.poll(BATCH, timeout_s):
             try:
                 yield self._decoder.decode(record.value)
+            except UnknownType:
+                continue
             except CodecError as error:
                 if record.value is not None:
                     yield Undecodable(record, str(error))

@@ -26,7 +26,7 @@ from schemas.events import (
     pack_ids,
     unpack_ids,
 )
-from schemas.ids import Incarnation, ReplyId, has_reply_id_form
+from schemas.ids import Incarnation, ReplyId
 from schemas.reply import Record
 from schemas.reply_records import Failed, Finished, Started, Tokens
 from schemas.tokenizer import ChatTokenizer
@@ -137,9 +137,7 @@ class Replica:
         """Gives up everything, for the supervisor to continue elsewhere."""
         for job in list(self._running):
             self._drop(job)
-        for lane in self._waiting.values():
-            self._dropped |= {(a.request.reply, a.request.attempt): None for a in lane}
-            lane.clear()
+        self._drop_waiting()
         self.note()
 
     def _told(self, event: object) -> None:
@@ -163,10 +161,16 @@ class Replica:
             lane.extend(kept)
 
     def _start_waiting(self) -> None:
+        if self.draining:
+            self._drop_waiting()
         for tier in TIERS:
             lane = self._waiting[tier]
-            while lane and len(self._running) < self.capacity and not self.draining:
-                self._start(lane.popleft())
+            while lane and len(self._running) < self.capacity:
+                assigned = lane.popleft()
+                try:
+                    self._start(assigned)
+                except ValueError as error:
+                    self._refuse(assigned, error)
 
     def _start(self, assigned: GenerateAssigned) -> None:
         request = assigned.request
@@ -179,10 +183,10 @@ class Replica:
         detokenizer = Detokenizer(self._tokenizer.piece, request.sampling.stop)
         transcript = Transcript(sequence, detokenizer, self._tokenizer.eos_ids)
         job = Job(assigned, sequence, transcript, len(sequence.accepted) + 1)
-        self._running.append(job)
         me = self.identity
         started = Started(request.attempt, me.name, me.incarnation, self.fingerprint, assigned.origin, 0)
         self._write(request.reply, started, job)
+        self._running.append(job)
         if transcript.finish_reason:
             self._advance(job, Advance((), transcript.finish_reason))
 
@@ -215,6 +219,11 @@ class Replica:
         append = self._outbox.encoder.append(self._outbox.routes.reply(reply, record))
         self._outbox.producer.send(append, delivered)
 
+    def _drop_waiting(self) -> None:
+        for lane in self._waiting.values():
+            self._dropped |= {(a.request.reply, a.request.attempt): None for a in lane}
+            lane.clear()
+
     def _drop(self, job: Job) -> None:
         self._dropped[job.sequence.reply, job.sequence.attempt] = None
         self._end(job)
@@ -226,12 +235,21 @@ class Replica:
     def _put_aside(self, bad: Undecodable) -> None:
         """The dead letter and the reply's end, since nobody else will ever read this record."""
         record, place = bad.record, bad.record.place
-        origin = Origin(place.topic, place.partition, record.offset)
-        letter = DeadLettered(origin, f"replica {self.identity.name}", bad.error, record.key, record.value)
-        self._outbox.producer.send(self._outbox.encoder.append(Output(Place(DEAD_LETTERS, 0), place.topic, letter)))
+        self._bury(Origin(place.topic, place.partition, record.offset), bad.error, record.key, record.value)
         reply = ReplyId((record.key or b"").decode("ascii", "replace"))
-        if has_reply_id_form(reply):
+        if self._outbox.routes.has(reply):
             self._write(reply, Failed("internal"))
+
+    def _refuse(self, assigned: GenerateAssigned, error: ValueError) -> None:
+        """A request that no sequence can be made of; the letter leaves its bytes where they lie."""
+        reply = assigned.request.reply
+        self._bury(assigned.origin, f"could not be started: {error!r}", reply.encode(), None)
+        if self._outbox.routes.has(reply):
+            self._write(reply, Failed("internal"))
+
+    def _bury(self, origin: Origin, error: str, key: bytes | None, value: bytes | None) -> None:
+        letter = DeadLettered(origin, f"replica {self.identity.name}", error, key, value)
+        self._outbox.producer.send(self._outbox.encoder.append(Output(Place(DEAD_LETTERS, 0), origin.topic, letter)))
 
     def note(self) -> None:
         """Makes `load` what it is now."""
