@@ -6,7 +6,7 @@ import httpx
 import httpx_sse
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edge.frames import PING, frame, retry_frame, to_json, token_frame
@@ -16,6 +16,8 @@ NASTY = [
     "\x0b\x0c\x1c\x1d\x1e", "\x00", "\ufeff", '"\\', "👩‍🚀", "",
 ]  # fmt: skip
 texts = st.lists(st.sampled_from(NASTY) | st.text(st.characters(exclude_categories=["Cs"])), max_size=8).map("".join)
+
+unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 def parsed(stream: bytes) -> list[tuple[str, str, str]]:
@@ -52,6 +54,7 @@ def read_by_httpx(stream: bytes) -> list[tuple[str, str, str]]:
     return [(event.event, event.id, event.data) for event in httpx_sse.EventSource(response).iter_sse()]
 
 
+@unhurried
 @given(st.lists(texts, max_size=6))
 def test_texts_arrive_unchanged_through_two_parsers(written: list[str]) -> None:
     stream = b"".join(token_frame(n, text) + PING for n, text in enumerate(written, 1))
@@ -60,6 +63,7 @@ def test_texts_arrive_unchanged_through_two_parsers(written: list[str]) -> None:
         assert [(event, n, orjson.loads(data)["text"]) for event, n, data in parser(stream)] == expected
 
 
+@unhurried
 @given(texts)
 def test_json_has_no_character_that_any_client_takes_for_a_line_end(text: str) -> None:
     encoded = to_json({"text": text})
@@ -67,6 +71,7 @@ def test_json_has_no_character_that_any_client_takes_for_a_line_end(text: str) -
     assert orjson.loads(encoded) == {"text": text}
 
 
+@unhurried
 @given(texts, st.integers(1, 10**6))
 def test_a_token_frame_is_what_the_general_frame_would_be(text: str, n: int) -> None:
     assert token_frame(n, text) == frame("token", {"text": text}, n)

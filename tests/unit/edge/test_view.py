@@ -13,7 +13,7 @@ from schemas.events import MessagePosted, Sampling
 from schemas.ids import ConversationId, ReplyId, UserId
 from schemas.reply import Record
 from tests.unit.edge.running_edge import REPLICA, accepted, finished, started, tokens
-from tests.unit.edge.test_frames import parsed
+from tests.unit.edge.test_frames import parsed, unhurried
 
 REPLY = ReplyId("r00000-" + "0" * 32 + "-00000000")
 POSTED = MessagePosted(
@@ -44,6 +44,7 @@ def test_a_reply_from_accepted_to_finished() -> None:
     }
 
 
+@unhurried
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())
 def test_the_frames_after_any_cut_are_exactly_the_rest(sizes: list[int], data: st.DataObject) -> None:
     records: list[Record] = [accepted(POSTED), started()]
