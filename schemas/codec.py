@@ -117,7 +117,10 @@ def _split(value: bytes) -> tuple[bytes, bytes]:
 def _write(prefix: bytes, schema: Schema, event: object) -> bytes:
     stream = BytesIO()
     stream.write(prefix)
-    schemaless_writer(stream, schema, _READERS[type(event)](event), strict=True)
+    try:
+        schemaless_writer(stream, schema, _READERS[type(event)](event), strict=True)
+    except OverflowError as error:
+        raise ValueError(f"a number in {type(event).__name__} does not fit in 64 bits: {error}") from error
     return stream.getvalue()
 
 

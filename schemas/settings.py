@@ -44,10 +44,11 @@ def parse_partitions(text: str) -> tuple[int, ...]:
     """`0-7,9` -> (0, 1, ..., 7, 9)."""
     found: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    if not found or min(found) < 0:
-        raise ValueError(text)
+        first, dash, last = part.partition("-")
+        span = range(int(first), int(last if dash else first) + 1)
+        if not span:
+            raise ValueError(text)
+        found.update(span)
     return tuple(sorted(found))
 
 
