@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from schemas.events import ConversationKept, HistoryLoaded, MessagePosted, ParkedMessage, ReplySettled, Tick, Turn
 from schemas.ids import ConversationId, UserId
 from schemas.reply_records import Rejected
-from streams.admission import Answer, Model, admit, evolve
+from streams.admission import Answer, Model, admit, busy, evolve
 from streams.stage import NOTHING, Decision, HistoryWanted, Message, Stage
 from topics.catalog import INTAKE_STATE, MESSAGES, MINUTE
 from topics.log import Place
@@ -23,6 +23,7 @@ from topics.outputs import Output, Routes
 
 KEPT_IDLE_MS = 10 * MINUTE
 TICK_EVERY_S = 0.25
+MOST_PARKED_CHARACTERS = 1_000_000
 
 Key: TypeAlias = tuple[UserId, ConversationId]
 
@@ -37,6 +38,8 @@ class Partition:
 
     def put(self, kept: ConversationKept) -> None:
         key = (kept.user, kept.conversation)
+        if self.kept.get(key) == kept:
+            return
         self.kept[key] = kept
         self.kept.move_to_end(key)
         (self.parked.add if kept.parked else self.parked.discard)(key)
@@ -86,6 +89,8 @@ class Intake(Stage):
             raise ValueError(f"{posted.reply!r} names no reply of this cell")
         known = partition.kept.get((posted.user, posted.conversation))
         kept = known or ConversationKept(posted.user, posted.conversation, now_ms, True, (), (), None, ())
+        if sum(len(parked.message.text) for parked in kept.parked) > MOST_PARKED_CHARACTERS:
+            return self._decision([Answer(posted, busy(kept))])  # its state would outgrow a record of the changelog
         kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, now_ms)))
         if not kept.loading:
             return self._answer(partition, kept, now_ms)

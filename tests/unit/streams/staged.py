@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from schemas import reply_records as r
-from schemas.events import MessagePosted, Origin, ReplicaBeat, Sampling, SupervisorBeat, Turn, pack_ids
+from schemas.events import LanePosition, MessagePosted, Origin, ReplicaBeat, Sampling, SupervisorBeat, Turn, pack_ids
 from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId, assistant_message_id, user_message_id
-from schemas.events import LanePosition
 from schemas.reply import Reply
 from streams.stage import Decision, Message, Stage
 from topics.catalog import REPLICAS, REPLIES, TIERS, Sizes

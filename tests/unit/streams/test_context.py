@@ -38,8 +38,8 @@ def test_a_prompt_begins_with_the_prompt_before_it_and_the_exact_ids_of_the_repl
         prompt = built(tokenizer, history, text)
         assert prompt.ids[: len(before)] == before
         before = (*prompt.ids, *reply)
-        user, answer = turn("user", prompt.message_ids, tokenizer.fingerprint), turn("assistant", reply)
-        history += [user, Turn(**{name: getattr(answer, name) for name in Turn.__slots__} | {"tokenizer": user.tokenizer})]
+        history.append(turn("user", prompt.message_ids, tokenizer.fingerprint))
+        history.append(turn("assistant", reply, tokenizer.fingerprint))
 
 
 @given(sizes=st.lists(st.tuples(st.integers(1, 150), st.integers(1, 150)), max_size=6), asked=st.integers(0, 600))

@@ -1,0 +1,156 @@
+"""Intake: log order in, one reply per client key out."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from schemas.events import ClientKey, GenerateRequested, MessagePosted, Tick, TurnSaved, unpack_ids
+from schemas.ids import ReplyId
+from schemas.reply_records import Accepted, Redirected, Rejected
+from schemas.tokenizer import ChatTokenizer
+from streams.admission import BUSY_PATIENCE_MS
+from streams.intake import KEPT_IDLE_MS, TICK_EVERY_S
+from streams.stage import HistoryWanted, Message
+from tests.unit.streams.intakes import PLACE, Intakes, loaded, settled, unavailable
+from tests.unit.streams.staged import T0, answers, events, posted, reply_id, turn
+
+
+@pytest.fixture
+def intake(tokenizer: ChatTokenizer) -> Intakes:
+    return Intakes(tokenizer)
+
+
+def kinds(told: dict[ReplyId, Any]) -> Counter[type]:
+    return Counter(map(type, told.values()))
+
+
+def reasons(told: dict[ReplyId, Any]) -> dict[ReplyId, str]:
+    return {reply: record.reason for reply, record in told.items() if isinstance(record, Rejected)}
+
+
+def test_an_unknown_conversation_is_asked_for_once_and_answered_when_it_comes(intake: Intakes) -> None:
+    first, second = intake.take(posted(1)), intake.take(posted(2))
+    assert first.wanted == (HistoryWanted(posted(1).user, posted(1).conversation),)
+    assert (first.first, second.wanted, second.first) == ((), (), ())
+    assert isinstance(intake.told(loaded())[reply_id(1)], Accepted)
+
+
+def test_accepted_leaves_before_the_request_and_the_turn(intake: Intakes) -> None:
+    intake.ready()
+    decision = intake.take(posted(1, "hello"))
+    assert [type(event) for event in events(decision.first)] == [Accepted]
+    assert [type(event) for event in events(decision.then)] == [GenerateRequested, TurnSaved]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "loading"])
+def test_of_six_at_once_one_is_accepted_and_five_follow_it(intake: Intakes, known: bool) -> None:
+    if known:
+        intake.ready()
+    told: dict[ReplyId, Any] = {}
+    for n in range(1, 7):
+        told |= intake.told(posted(n, client_key="k"))
+    told |= intake.told(loaded())
+    assert kinds(told) == {Accepted: 1, Redirected: 5}
+    assert {told[reply_id(n)].to for n in range(2, 7)} == {reply_id(1)}
+
+
+def test_the_same_key_with_another_body_is_a_conflict(intake: Intakes) -> None:
+    intake.ready()
+    intake.take(posted(1, "one", client_key="k"))
+    assert reasons(intake.told(posted(2, "two", client_key="k"))) == {reply_id(2): "conflict"}
+    assert intake.told(posted(3, "one", client_key="k")) == {reply_id(3): Redirected(reply_id(1))}
+
+
+def test_a_key_from_the_store_is_known(intake: Intakes) -> None:
+    intake.take(posted(2, client_key="k", body_hash="b"))
+    told = intake.told(loaded(keys=[ClientKey("k", "b", reply_id(1))]))
+    assert told == {reply_id(2): Redirected(reply_id(1))}
+
+
+def test_a_message_behind_an_open_reply_is_accepted_when_that_has_settled(intake: Intakes, tokenizer: Any) -> None:
+    intake.ready()
+    [before] = events(intake.take(posted(1, "one")).then, GenerateRequested)
+    assert intake.told(posted(2, "two")) == {}
+    decision = intake.take(settled(posted(1), turn("assistant", (90, 91), tokenizer.fingerprint)))
+    assert isinstance(answers(decision)[reply_id(2)], Accepted)
+    [request] = events(decision.then, GenerateRequested)
+    said = (*unpack_ids(before.prompt), 90, 91)
+    assert unpack_ids(request.prompt)[: len(said)] == said
+
+
+def test_a_message_behind_an_open_reply_is_refused_after_two_seconds_of_log_time(intake: Intakes) -> None:
+    intake.ready()
+    intake.take(posted(1))
+    intake.take(posted(2), T0 + 10)
+    assert intake.told(Tick(), T0 + 10 + BUSY_PATIENCE_MS - 1) == {}
+    assert reasons(intake.told(Tick(), T0 + 10 + BUSY_PATIENCE_MS)) == {reply_id(2): "conversation_busy"}
+    assert intake.told(settled(posted(1))) == {}
+
+
+def test_ticks_are_wanted_only_while_something_is_parked(intake: Intakes) -> None:
+    intake.ready()
+    assert list(intake.stage.ticks(100.0)) == []
+    intake.take(posted(1))
+    intake.take(posted(2))
+    ticks = [events(intake.stage.ticks(200.0 + n * TICK_EVERY_S / 2)) for n in range(4)]
+    assert ticks == [[Tick()], [], [Tick()], []]
+    intake.take(settled(posted(1)))
+    assert list(intake.stage.ticks(300.0)) == []
+
+
+def test_messages_whose_history_cannot_be_read_are_refused_and_the_next_asks_again(intake: Intakes) -> None:
+    intake.take(posted(1))
+    intake.take(posted(2))
+    refused = reasons(intake.told(unavailable()))
+    assert refused == dict.fromkeys((reply_id(1), reply_id(2)), "history_unavailable")
+    assert intake.take(posted(3)).wanted
+
+
+def test_two_users_conversations_of_one_name_never_meet(intake: Intakes) -> None:
+    for n, user in enumerate(("alice", "bob"), 1):
+        intake.ready(user)
+        assert isinstance(intake.told(posted(n, user=user, client_key="k"))[reply_id(n)], Accepted)
+    assert intake.told(settled(posted(1, user="alice"))) == {}
+    intake.take(posted(4, user="bob"))
+    assert reasons(intake.told(Tick(), T0 + BUSY_PATIENCE_MS)) == {reply_id(4): "conversation_busy"}
+
+
+def test_an_idle_conversation_is_forgotten_after_ten_minutes_and_loaded_again(intake: Intakes) -> None:
+    intake.ready()
+    intake.take(posted(1))
+    intake.take(settled(posted(1)), T0 + 5)
+    intake.take(Tick(), T0 + 5 + KEPT_IDLE_MS - 1)
+    assert [change.event is None for change in intake.stage.changes()] == [False]
+    intake.take(Tick(), T0 + 5 + KEPT_IDLE_MS)
+    assert [(change.key, change.event) for change in intake.stage.changes()] == [("alice/c", None)]
+    assert intake.take(posted(2), T0 + 5 + KEPT_IDLE_MS).wanted
+
+
+def test_a_conversation_with_an_open_reply_is_never_forgotten(intake: Intakes) -> None:
+    intake.ready()
+    intake.take(posted(1, client_key="k"))
+    for minutes in range(0, 40, 7):
+        intake.take(Tick(), T0 + minutes * 60_000)
+    assert intake.told(posted(2, "hi", client_key="k"), T0 + KEPT_IDLE_MS * 4) == {reply_id(2): Redirected(reply_id(1))}
+
+
+def test_what_cannot_be_made_a_prompt_is_refused_and_nobody_waits_behind_it(intake: Intakes, tokenizer: Any) -> None:
+    half_an_id = replace(turn("user", (), tokenizer.fingerprint), token_ids=b"xyz")
+    intake.take(posted(1))
+    intake.take(posted(2))
+    refused = reasons(intake.told(loaded("alice", "c", half_an_id)))
+    assert refused == dict.fromkeys((reply_id(1), reply_id(2)), "internal")
+    assert reasons(intake.told(posted(3))) == {reply_id(3): "internal"}
+
+
+def test_a_refused_record_tells_its_reply_if_the_cell_has_it(intake: Intakes) -> None:
+    def refused(event: MessagePosted | None) -> Any:
+        return answers(intake.stage.refused(Message(PLACE, 0, T0, b"", event)))
+
+    assert reasons(refused(posted(1))) == {reply_id(1): "internal"}
+    far = replace(posted(1), reply=reply_id(1, partition=7))
+    assert refused(far) == refused(None) == {}
+    with pytest.raises(ValueError, match="of this cell"):
+        intake.take(far)

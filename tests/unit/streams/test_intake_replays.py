@@ -1,0 +1,84 @@
+"""Intake is a function of its log: stopped anywhere and restored from its changelog, it decides the same again."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.events import MessagePosted
+from schemas.reply_records import Accepted
+from schemas.tokenizer import ChatTokenizer
+from streams.intake import KEPT_IDLE_MS
+from tests.unit.streams.intakes import CODEC, Changelog, Script, Written, encoded, keep, restored
+from tests.unit.streams.staged import folded
+from topics.catalog import REPLIES
+from topics.outputs import Output
+
+ELAPSED = st.sampled_from((0, 1, 1_500, 2_500, KEPT_IDLE_MS // 2, KEPT_IDLE_MS))
+ACTIONS = st.sampled_from(("post", "post", "load", "load", "settle", "tick"))
+LOGS = st.lists(st.tuples(ELAPSED, ACTIONS, st.integers(0, 2), st.integers(0, 2)), min_size=4, max_size=30)
+
+
+def outputs(written: list[Written]) -> list[Output]:
+    return [Output(place, key, CODEC.decode(value)) for place, key, value in written]
+
+
+def rerun(tokenizer: ChatTokenizer, script: Script, cut: int, commits: int) -> list[list[Written]]:
+    """What follows `cut` from the state of that moment, which was committed every `commits` records and at the cut."""
+    changelog: Changelog = {}
+    before = restored(tokenizer, {})
+    for message in script.log[:cut]:
+        before.apply(message)
+        if message.offset % commits == 0:
+            keep(changelog, before.changes())
+    keep(changelog, before.changes())
+    after = restored(tokenizer, changelog)
+    return [encoded(after.apply(message)) for message in script.log[cut:]]
+
+
+@settings(max_examples=80)
+@given(actions=LOGS, at=st.floats(0, 1), commits=st.integers(1, 5))
+def test_a_replay_from_any_cut_says_byte_for_byte_what_the_unbroken_run_said(
+    tokenizer: ChatTokenizer, actions: list[tuple[int, str, int, int]], at: float, commits: int
+) -> None:
+    script = Script(tokenizer)
+    script.run(actions)
+    cut = round(at * len(script.log))
+    assert rerun(tokenizer, script, cut, commits) == script.outputs[cut:]
+
+
+@settings(max_examples=30)
+@given(actions=LOGS, committed=st.floats(0, 1), crashed=st.floats(0, 1))
+def test_records_that_were_answered_before_the_crash_are_answered_again_without_effect(
+    tokenizer: ChatTokenizer, actions: list[tuple[int, str, int, int]], committed: float, crashed: float
+) -> None:
+    script = Script(tokenizer)
+    script.run(actions)
+    cut, crash = sorted((round(committed * len(script.log)), round(crashed * len(script.log))))
+    again = [*script.outputs[:crash], *rerun(tokenizer, script, cut, 3)]
+    once = folded(outputs([written for step in script.outputs for written in step]))
+    assert folded(outputs([written for step in again for written in step])) == once
+
+
+@settings(max_examples=50)
+@given(actions=LOGS)
+def test_every_client_key_has_exactly_one_accepted_reply(
+    tokenizer: ChatTokenizer, actions: list[tuple[int, str, int, int]]
+) -> None:
+    script = Script(tokenizer)
+    script.run(actions)
+    said = outputs([written for step in script.outputs for written in step if written[0].topic == REPLIES])
+    keys = [
+        (message.user, message.conversation, message.client_key)
+        for output in said
+        if isinstance(output.event, Accepted) and (message := script.posted[output.key])
+    ]
+    assert len(keys) == len(set(keys))
+    assert len({output.key for output in said}) == len(said)
+
+
+def test_the_script_reaches_what_it_is_there_for(tokenizer: ChatTokenizer) -> None:
+    script = Script(tokenizer)
+    post, settle, load = ("post", 0, 0), ("settle", 0, 0), ("load", 0, 1)
+    script.run([(0, *a) for a in (post, load, post, settle)] + [(KEPT_IDLE_MS, "tick", 0, 0), (1, *post), (1, *load)])
+    told = [type(output.event).__name__ for step in script.outputs for output in outputs(step)]
+    assert told == ["Accepted", "GenerateRequested", "TurnSaved", "Redirected", "Redirected"]
+    assert sum(isinstance(message.event, MessagePosted) for message in script.log) == 3

@@ -1,0 +1,193 @@
+"""The supervisor: what is late, lost or no longer wanted, as its own beats go by."""
+
+from typing import Any
+
+import pytest
+
+from schemas import reply_records as r
+from schemas.events import AbortReply, AttemptDropped, SupervisorBeat, unpack_ids
+from schemas.ids import Incarnation, ReplyId
+from streams.replicas import SILENT_BEATS
+from streams.stage import NOTHING, ContinuationWanted, Decision
+from streams.supervisor import BEAT_AFTER_S, MOST_ATTEMPTS, Supervisor
+from tests.unit.streams.staged import (
+    DEADLINE_MS,
+    ONE,
+    REPLY_LOG,
+    ROUTES,
+    T0,
+    TWO,
+    Driven,
+    accepted,
+    answers,
+    beat,
+    dispatched,
+    events,
+    finished,
+    joined,
+    origin,
+    reply_id,
+    started,
+    tokens,
+)
+from topics.catalog import commands_topic
+
+ME, OTHER = Incarnation("me"), Incarnation("other")
+R1 = reply_id(1)
+
+
+class Supervised(Driven):
+    def __init__(self) -> None:
+        super().__init__(Supervisor(ME, ROUTES), REPLY_LOG)
+
+    def beats(self, count: int = 1, by: Incarnation = ME, at_ms: int = T0) -> Decision:
+        return joined([self.beat(SupervisorBeat(by), at_ms) for _ in range(count)])
+
+    def running(self, reply: ReplyId = R1) -> None:
+        """A reply with two tokens at a replica that is alive."""
+        self.beat(beat(ONE))
+        self.reply(reply, accepted(reply), dispatched(), started(), tokens(1, "ab"))
+
+
+@pytest.fixture
+def supervisor() -> Supervised:
+    return Supervised()
+
+
+def aborted(decision: Decision) -> set[tuple[int, Incarnation]]:
+    """(attempt, incarnation) of every abort, each at its replica's slot."""
+    found = [o for o in decision.first if isinstance(o.event, AbortReply)]
+    assert all(o.place == (commands_topic("main"), 0) for o in found)
+    return {(o.event.attempt, o.event.incarnation) for o in found}
+
+
+def test_a_late_reply_fails_on_the_supervisors_own_beat_only(supervisor: Supervised) -> None:
+    supervisor.running()
+    late = T0 + DEADLINE_MS + 1
+    assert supervisor.beat(beat(ONE), late) == supervisor.beats(by=OTHER, at_ms=late) == NOTHING
+    assert supervisor.beats(at_ms=late - 1) == NOTHING
+    assert answers(supervisor.beats(at_ms=late)) == {R1: r.Failed("deadline")}
+    supervisor.reply(R1, r.Failed("deadline"), at_ms=late)
+    assert supervisor.beats(at_ms=late) == NOTHING
+
+
+@pytest.mark.parametrize("end", [r.Stopped("user"), r.Failed("deadline")], ids=["stopped", "failed"])
+def test_an_end_aborts_all_who_were_given_an_attempt(supervisor: Supervised, end: Any) -> None:
+    supervisor.running()
+    supervisor.reply(R1, dispatched(1, TWO))
+    assert aborted(supervisor.reply(R1, end)) == {(1, ONE), (1, TWO)}
+
+
+def test_the_one_that_has_finished_is_not_aborted(supervisor: Supervised) -> None:
+    supervisor.running()
+    supervisor.reply(R1, dispatched(1, TWO))
+    assert aborted(supervisor.reply(R1, finished(2))) == {(1, TWO)}
+
+
+def test_a_fence_aborts_the_attempt_before_it_whoever_wrote_it(supervisor: Supervised) -> None:
+    supervisor.running()
+    assert aborted(supervisor.reply(R1, r.AttemptOpened(2))) == {(1, ONE)}
+    assert aborted(supervisor.reply(R1, r.AttemptOpened(2))) == set()
+
+
+@pytest.mark.parametrize("record", [started(1, TWO), started(3, TWO), dispatched(2, TWO)])
+def test_who_starts_or_gets_what_is_not_his_is_aborted(supervisor: Supervised, record: Any) -> None:
+    supervisor.running()
+    assert aborted(supervisor.reply(R1, record)) == {(record.attempt, TWO)}
+
+
+def test_who_starts_what_has_ended_or_was_never_accepted_is_aborted(supervisor: Supervised) -> None:
+    supervisor.running()
+    supervisor.reply(R1, r.Stopped("user"))
+    assert aborted(supervisor.reply(R1, started(1, TWO))) == {(1, TWO)}
+    assert aborted(supervisor.reply(reply_id(2), dispatched(1, TWO))) == {(1, TWO)}
+
+
+def test_a_silent_replicas_reply_is_fenced_after_three_own_beats(supervisor: Supervised) -> None:
+    supervisor.running()
+    assert supervisor.beats(9, by=OTHER) == supervisor.beats(SILENT_BEATS - 1) == NOTHING
+    assert answers(supervisor.beats()) == {R1: r.AttemptOpened(2)}
+
+
+def test_a_death_between_dispatch_and_start_is_seen(supervisor: Supervised) -> None:
+    supervisor.beat(beat(ONE))
+    supervisor.reply(R1, accepted(R1), dispatched())
+    supervisor.reply(reply_id(2), accepted(reply_id(2)))
+    assert answers(supervisor.beats(SILENT_BEATS)) == {R1: r.AttemptOpened(2)}
+
+
+def test_a_replaced_replicas_reply_is_fenced_on_the_next_beat(supervisor: Supervised) -> None:
+    supervisor.running()
+    supervisor.beat(beat(TWO))
+    assert answers(supervisor.beats()) == {R1: r.AttemptOpened(2)}
+
+
+def test_a_dropped_attempt_is_fenced_and_no_other(supervisor: Supervised) -> None:
+    supervisor.running()
+    supervisor.running(reply_id(2))
+    supervisor.beat(beat(ONE, dropped=(AttemptDropped(R1, 1), AttemptDropped(reply_id(2), 7))))
+    assert answers(supervisor.beats()) == {R1: r.AttemptOpened(2)}
+
+
+def test_one_of_two_addressees_that_lives_is_waited_for(supervisor: Supervised) -> None:
+    supervisor.beat(beat(ONE))
+    supervisor.beat(beat(TWO, slot=1))
+    supervisor.reply(R1, accepted(R1), dispatched(1, ONE), dispatched(1, TWO, slot=1))
+    for _ in range(SILENT_BEATS):
+        supervisor.beat(beat(TWO, slot=1))
+        assert supervisor.beats() == NOTHING
+    assert answers(supervisor.beats(SILENT_BEATS)) == {R1: r.AttemptOpened(2)}
+
+
+@pytest.mark.parametrize("record", [tokens(4, "x"), finished(7)], ids=["tokens", "count"])
+def test_a_hole_in_the_tokens_is_fenced_at_once(supervisor: Supervised, record: Any) -> None:
+    supervisor.running()
+    assert answers(supervisor.reply(R1, record)) == {R1: r.AttemptOpened(2)}
+
+
+def test_a_continuation_is_wanted_once_with_the_accepted_tokens(supervisor: Supervised) -> None:
+    supervisor.running()
+    supervisor.reply(R1, r.AttemptOpened(2), tokens(3, "x"))
+    wanted = supervisor.beats(3).wanted
+    assert wanted == (ContinuationWanted(R1, 2, origin(), wanted[0].accepted),)
+    assert bytes(unpack_ids(wanted[0].accepted)) == b"ab"
+    supervisor.reply(R1, r.AttemptOpened(3))
+    assert [one.attempt for one in supervisor.beats(3).wanted] == [3]
+
+
+def test_what_was_dispatched_again_needs_no_continuation(supervisor: Supervised) -> None:
+    supervisor.running()
+    supervisor.reply(R1, r.AttemptOpened(2), dispatched(2, TWO))
+    assert supervisor.beats(2).wanted == ()
+
+
+def test_after_a_restart_what_still_resumes_is_wanted_again(supervisor: Supervised) -> None:
+    supervisor.running()
+    supervisor.reply(R1, r.AttemptOpened(2))
+    again = Driven(Supervisor(OTHER, ROUTES), REPLY_LOG, committed=supervisor.stage.position(REPLY_LOG, 5))
+    for message in supervisor.log[REPLY_LOG]:
+        again.stage.apply(message)
+    assert supervisor.beats().wanted == again.beat(SupervisorBeat(OTHER)).wanted != ()
+
+
+def test_a_reply_that_loses_too_many_replicas_fails(supervisor: Supervised) -> None:
+    supervisor.running()
+    supervisor.reply(R1, *(r.AttemptOpened(n) for n in range(2, MOST_ATTEMPTS + 1)), started(MOST_ATTEMPTS))
+    assert answers(supervisor.beats(SILENT_BEATS)) == {R1: r.Failed("replica_lost")}
+
+
+def test_a_beat_is_sent_half_a_second_after_the_last_was_read_back(supervisor: Supervised) -> None:
+    def sent(now: float) -> int:
+        return len(events(supervisor.stage.ticks(now), SupervisorBeat))
+
+    assert [sent(10.0), sent(10.0 + BEAT_AFTER_S), sent(99.0)] == [0, 1, 0]
+    supervisor.beats(by=OTHER)
+    assert sent(100.0) == 0
+    supervisor.beats()
+    assert [sent(100.0), sent(100.0 + BEAT_AFTER_S / 2), sent(100.0 + BEAT_AFTER_S)] == [0, 0, 1]
+
+
+def test_a_key_that_is_no_reply_of_the_partition_never_becomes_late(supervisor: Supervised) -> None:
+    supervisor.reply(ReplyId("nonsense"), accepted(R1))
+    supervisor.running()
+    assert answers(supervisor.beats(at_ms=T0 + DEADLINE_MS + 1)) == {R1: r.Failed("deadline")}
