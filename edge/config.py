@@ -13,6 +13,16 @@ LONGEST_DEADLINE_S = LONGEST_DEADLINE_MS / 1000
 _HEX_KEY = re.compile(r"([0-9a-fA-F]{2}){16,}")
 
 
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds for a request that does not say. The first of `models`, which are all that is served."""
+
+    models: tuple[str, ...]
+    deadline_s: float
+    temperature: float = 1.0
+    top_p: float = 1.0
+
+
 @dataclass(frozen=True)
 class EdgeConfig:
     host: str = setting("LANEWAY_EDGE_HOST", default="127.0.0.1", doc="the address an edge listens on")
@@ -29,21 +39,25 @@ class EdgeConfig:
     models: tuple[str, ...] = setting(
         "LANEWAY_MODELS", default=("smollm2-135m-instruct",), doc="models served; the first is the default"
     )
+    temperature: float = setting("LANEWAY_TEMPERATURE", default=1.0, doc="temperature where a request gives none")
+    top_p: float = setting("LANEWAY_TOP_P", default=1.0, doc="top_p where a request gives none")
     origins: tuple[str, ...] = setting("LANEWAY_ORIGINS", default=(), doc="origins that CORS lets in")
     accept_timeout: float = setting("LANEWAY_ACCEPT_TIMEOUT", default=10.0, doc="seconds a POST waits for intake")
     send_timeout: float = setting("LANEWAY_SEND_TIMEOUT", default=10.0, doc="seconds before a slow reader is cut off")
     keep_alive: float = setting("LANEWAY_KEEP_ALIVE", default=15.0, doc="seconds of silence before a stream's ping")
     deadline: float = setting("LANEWAY_DEADLINE", default=600.0, doc="seconds a reply may take, queue and run")
     max_body: int = setting(
-        "LANEWAY_MAX_BODY", default=990_000, doc="bytes of a request's body, at most; under Kafka's limit for a record"
+        "LANEWAY_MAX_BODY", default=262_144, doc="bytes of a request's body, at most; under Kafka's limit for a record"
     )
-    drain: float = setting("LANEWAY_DRAIN", default=0.5, doc="seconds an edge is unready before its streams end")
+    drain: float = setting("LANEWAY_EDGE_DRAIN", default=0.5, doc="seconds an edge is unready before its streams end")
 
     def __post_init__(self) -> None:
         for key, value, good, expected in (
             ("LANEWAY_PORT", self.port, 0 <= self.port <= 65535, "a port"),
             ("LANEWAY_CELL", self.cell, 0 <= self.cell <= 255, "an integer from 0 to 255"),
             ("LANEWAY_MODELS", self.models, bool(self.models), "at least one model"),
+            ("LANEWAY_TEMPERATURE", self.temperature, 0 <= self.temperature <= 2, "a number from 0 to 2"),
+            ("LANEWAY_TOP_P", self.top_p, 0 < self.top_p <= 1, "a number above 0, at most 1"),
             ("LANEWAY_ACCEPT_TIMEOUT", self.accept_timeout, self.accept_timeout > 0, "a positive number"),
             ("LANEWAY_SEND_TIMEOUT", self.send_timeout, self.send_timeout > 0, "a positive number"),
             ("LANEWAY_KEEP_ALIVE", self.keep_alive, self.keep_alive > 0, "a positive number"),
@@ -54,10 +68,14 @@ class EdgeConfig:
                 f"seconds, at most {LONGEST_DEADLINE_S:.0f}",
             ),
             ("LANEWAY_MAX_BODY", self.max_body, self.max_body > 0, "a positive integer"),
-            ("LANEWAY_DRAIN", self.drain, self.drain >= 0, "a number, not negative"),
+            ("LANEWAY_EDGE_DRAIN", self.drain, self.drain >= 0, "a number, not negative"),
         ):
             if not good:
                 raise SettingError(f"{key}={value}: expected {expected}")
+
+    @property
+    def defaults(self) -> Defaults:
+        return Defaults(self.models, self.deadline, self.temperature, self.top_p)
 
     def cell_key_bytes(self) -> bytes:
         """The cell's key. Raises SettingError when it is missing or no hex of at least 16 bytes."""

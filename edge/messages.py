@@ -45,7 +45,7 @@ async def post_message(request: Request) -> Response:
     conversation = read_conversation(request.path_params["conversation"])
     client_key = read_client_key(request.headers.get("Idempotency-Key")) or f"edge-{uuid.uuid4().hex}"
     body = await read_body(request, edge.config.max_body)
-    asked = read_message(body, edge.config.models, edge.config.deadline)
+    asked = read_message(body, edge.config.defaults)
     posted = message_posted(edge, caller, conversation, client_key, asked)
     with edge.tails.following(posted.reply) as shared:
         began = time.perf_counter()

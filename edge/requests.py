@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from edge.config import LONGEST_DEADLINE_S
+from edge.config import LONGEST_DEADLINE_S, Defaults
 from edge.errors import BadRequest, shown
 from schemas.events import Sampling
 from schemas.ids import ConversationId
@@ -57,21 +57,21 @@ class MessageRequest:
         return Sampling(self.max_tokens, self.temperature, self.top_p, self.top_k, seed, self.stop)
 
 
-def read_message(body: bytes, models: tuple[str, ...], deadline_s: float) -> MessageRequest:
-    """The message in a request's body; `models` and `deadline_s` are what is served and the default."""
+def read_message(body: bytes, defaults: Defaults) -> MessageRequest:
+    """The message in a request's body."""
     fields = _json_object(body)
     if unknown := sorted(fields.keys() - set(FIELDS)):
         raise _bad(unknown[0], fields[unknown[0]], f"no such field; the fields are {', '.join(FIELDS)}")
     return MessageRequest(
         text=_text(fields),
-        model=_model(fields, models),
+        model=_model(fields, defaults.models),
         max_tokens=_integer(fields, "max_tokens", 1, MOST_TOKENS, default=0),
-        temperature=_number(fields, "temperature", 0, 2, default=1.0),
-        top_p=_positive(fields, "top_p", 1, default=1.0),
+        temperature=_number(fields, "temperature", 0, 2, default=defaults.temperature),
+        top_p=_positive(fields, "top_p", 1, default=defaults.top_p),
         top_k=_integer(fields, "top_k", 0, MOST_TOP_K, default=0),
         seed=_integer(fields, "seed", 0, MOST_SEED, default=0) if fields.get("seed") is not None else None,
         stop=_stop(fields),
-        deadline_s=_positive(fields, "deadline_s", LONGEST_DEADLINE_S, default=deadline_s),
+        deadline_s=_positive(fields, "deadline_s", LONGEST_DEADLINE_S, default=defaults.deadline_s),
     )
 
 

@@ -88,6 +88,8 @@ def _runner(config: ReplicaConfig, tokenizer: ChatTokenizer) -> tuple[Runner, in
     """The runner and how many sequences it may run at once."""
     if config.replica == "scripted":
         return ScriptedRunner(tokenizer, before_step=_pace(config.scripted_rate)), config.scripted_capacity
+    # A thread that spins at a barrier takes the core from the broker and the edge beside it; read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
     from engine.model_runner import ModelRunner

@@ -25,6 +25,7 @@ from schemas.tokenizer import ChatTokenizer
 from streams.context import Prompt, TooLong, build
 
 BUSY_PATIENCE_MS = 2_000
+MOST_KEYS = 1_000
 TIER_OF_PLAN = {"business": "paid", "paid": "paid", "free": "free"}
 
 
@@ -59,7 +60,7 @@ def admit(models: Mapping[str, Model], kept: ConversationKept, parked: ParkedMes
         return Answer(message, Rejected("model_not_found", f"model {message.model!r} is not served here: {served} is"))
     if kept.open_reply is not None:
         waited = now_ms - parked.since_ms
-        return None if waited < BUSY_PATIENCE_MS else Answer(message, _busy(kept))
+        return None if waited < BUSY_PATIENCE_MS else Answer(message, busy(kept))
     return _accept(model, kept, parked)
 
 
@@ -71,7 +72,7 @@ def evolve(kept: ConversationKept, answer: Answer) -> ConversationKept:
     return replace(
         kept,
         turns=(*kept.turns, answer.turn.turn),
-        keys=(*kept.keys, ClientKey(message.client_key, message.body_hash, message.reply)),
+        keys=(*kept.keys, ClientKey(message.client_key, message.body_hash, message.reply))[-MOST_KEYS:],
         open_reply=message.reply,
     )
 
@@ -144,6 +145,7 @@ def _conflict(message: MessagePosted) -> Rejected:
     return Rejected("conflict", f"Idempotency-Key {message.client_key!r} was used before with another request body")
 
 
-def _busy(kept: ConversationKept) -> Rejected:
-    detail = f"conversation {kept.conversation!r} still waits for reply {kept.open_reply}"
+def busy(kept: ConversationKept) -> Rejected:
+    """The refusal of a message that came while another one is being answered."""
+    detail = f"conversation {kept.conversation!r} still waits for {kept.open_reply or 'its history'}"
     return Rejected("conversation_busy", detail, BUSY_PATIENCE_MS, kept.open_reply)

@@ -18,6 +18,10 @@ DAY = 24 * HOUR
 LONGEST_DEADLINE_MS = 30 * MINUTE
 RESUME_WINDOW_MS = 2 * LONGEST_DEADLINE_MS
 
+# Topics that hold whole histories or other records' bytes; every other one keeps Kafka's own limit of 1 MB.
+LARGEST_RECORD = 8 * 1024 * 1024
+LARGE = {"max.message.bytes": str(LARGEST_RECORD)}
+
 TIERS = ("resume", "paid", "free", "background")
 
 MESSAGES = "messages"
@@ -111,6 +115,7 @@ def catalog(sizes: Sizes) -> tuple[Topic, ...]:
             sizes.users,
             7 * DAY,
             "all that intake decides from, in one order per user",
+            settings=LARGE,
         ),
         *of_pools,
         Topic(
@@ -140,6 +145,7 @@ def catalog(sizes: Sizes) -> tuple[Topic, ...]:
             sizes.users,
             30 * DAY,
             "conversations as they grow; the store is built from it",
+            settings=LARGE,
             segment_ms=HOUR,
             confluent=True,
         ),
@@ -160,6 +166,7 @@ def catalog(sizes: Sizes) -> tuple[Topic, ...]:
             sizes.users,
             None,
             "intake's changelog",
+            settings=LARGE,
             cleanup="compact",
         ),
         Topic(
@@ -178,6 +185,7 @@ def catalog(sizes: Sizes) -> tuple[Topic, ...]:
             1,
             7 * DAY,
             "records that a stage could not decode or decide",
+            settings=LARGE,
             keyed=False,
         ),
     )

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 
+from topics.catalog import LARGEST_RECORD
 from topics.config import KafkaConfig
 from topics.errors import DeliveryFailed, Fenced, TopicMismatch, TopicsError, Unavailable
 from topics.log import Append, Delivered, GroupConsumer, Place, Position, Rebalance, Record
@@ -28,6 +29,7 @@ PRODUCER = {
     "compression.type": "lz4",
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 65_536,
+    "message.max.bytes": LARGEST_RECORD,
 }
 CONSUMER = {
     "enable.auto.commit": False,

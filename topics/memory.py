@@ -38,7 +38,7 @@ class MemoryLog:
             for place in (Place(topic, partition) for partition in range(partitions)):
                 self.places[place] = Partition(place)
 
-    def producer(self, delivery_timeout_s: float = 10.0) -> MemoryProducer:  # noqa: ARG002 nothing here is late
+    def producer(self, delivery_timeout_s: float = 10.0) -> MemoryProducer:
         return MemoryProducer(self)
 
     def transactions(self, name: str) -> MemoryTransactions:
@@ -122,7 +122,7 @@ class MemoryProducer:
         for delivered, failure in reports:
             delivered(failure)
 
-    def flush(self, timeout_s: float) -> None:  # noqa: ARG002 nothing here is late
+    def flush(self, timeout_s: float) -> None:
         self.poll()
         failures, self._failures = self._failures, []
         if failures:
@@ -147,7 +147,7 @@ class MemoryTransactions:
         appends: Iterable[Append],
         positions: Mapping[Place, Position],
         consumer: GroupConsumer,
-        timeout_s: float,  # noqa: ARG002 nothing here is late
+        timeout_s: float,
     ) -> None:
         if not isinstance(consumer, MemoryGroupConsumer):
             raise TypeError(f"{consumer!r} is no group member of this log")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from schemas.codec import CodecError
 from schemas.events import GenerateRequested, HistoryLoaded
 from schemas.reply_records import Failed
+from streams.admission import MOST_KEYS
 from streams.stage import ContinuationWanted, HistoryWanted, Wanted
 from topics.catalog import DAY
 from topics.errors import Unavailable
@@ -40,7 +41,7 @@ class Effects:
         since = int(time.time() * 1000) - KEYS_REMEMBERED_MS
         try:
             history = self.store.history(wanted.user, wanted.conversation, self.limit_tokens, since)
-            loaded = HistoryLoaded(wanted.user, wanted.conversation, True, history.turns, history.keys)
+            loaded = HistoryLoaded(wanted.user, wanted.conversation, True, history.turns, history.keys[-MOST_KEYS:])
         except Unavailable:
             loaded = HistoryLoaded(wanted.user, wanted.conversation, False, (), ())
         return self.routes.message(wanted.user, loaded)

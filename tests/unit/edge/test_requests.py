@@ -9,18 +9,19 @@ import orjson
 import pytest
 
 from edge import requests
+from edge.config import Defaults
 from edge.errors import BadRequest
 
-MODELS = ("m1", "m2")
+DEFAULTS = Defaults(("m1", "m2"), 600.0)
 
 
 def read(**fields: Any) -> requests.MessageRequest:
-    return requests.read_message(orjson.dumps({"text": "hi", **fields}), MODELS, 600.0)
+    return requests.read_message(orjson.dumps({"text": "hi", **fields}), DEFAULTS)
 
 
 def refused(body: bytes) -> BadRequest:
     with pytest.raises(BadRequest) as caught:
-        requests.read_message(body, MODELS, 600.0)
+        requests.read_message(body, DEFAULTS)
     return caught.value
 
 
@@ -86,7 +87,7 @@ def test_an_error_shortens_and_escapes_what_it_quotes() -> None:
 
 
 def test_the_same_request_has_the_same_hash_however_it_is_written() -> None:
-    loose = requests.read_message(b'{ "temperature": 1, "text": "h\\u0069", "stop": null }', MODELS, 600.0)
+    loose = requests.read_message(b'{ "temperature": 1, "text": "h\\u0069", "stop": null }', DEFAULTS)
     assert loose.body_hash == read().body_hash
     others = [read(text="ho"), read(seed=0), read(model="m2"), read(stop="x"), read(max_tokens=1)]
     assert len({other.body_hash for other in [read(), *others]}) == 6
