@@ -116,13 +116,6 @@ def any_record(*, without: Iterable[str] = ()) -> st.SearchStrategy[Record]:
     return kinds.flatmap(lambda kind: st.builds(record, st.just(kind), **FIELDS[kind]))
 
 
-def any_history(*, without: Iterable[str] = ()) -> st.SearchStrategy[list[Record]]:
-    """An accepted reply and then anything; an end is drawn less often, so that most run on for a while."""
-    opening = st.builds(record, st.just("Accepted"), checked=st.booleans())
-    rest = st.lists(any_record(without=without) | any_record(without=(*ENDS, *without)), max_size=25)
-    return st.tuples(opening, rest).map(lambda parts: [parts[0], *parts[1]])
-
-
 @st.composite
 def clean_history(draw: st.DrawFn) -> list[Record]:
     """A reply as it should be: one to three attempts, each by a replica of its own, and every record counts."""
@@ -147,6 +140,15 @@ def clean_history(draw: st.DrawFn) -> list[Record]:
     finish = [record("Finished", count=count, **by)] + [record("Cleared", upto=count)] * checked
     ends = [[], finish, [record("Stopped")], [record("Failed", reason="deadline")]]
     return history + draw(st.sampled_from(ends))
+
+
+@st.composite
+def any_history(draw: st.DrawFn) -> list[Record]:
+    """A reply with anything between its records; an end is drawn less often, so that most run on for a while."""
+    history = draw(clean_history())
+    for each in draw(st.lists(any_record(without=ENDS) | any_record(without=ENDS) | any_record(), max_size=10)):
+        history.insert(draw(st.integers(1, len(history))), each)
+    return history
 
 
 @st.composite

@@ -105,6 +105,25 @@ def test_clearing_ahead_of_the_tokens_shows_only_what_is_there() -> None:
     assert (reply.text, reply.last) == ("a", 1)
 
 
+CHECKED = [record("Accepted", checked=True), record("Started"), record("Tokens", first=1, texts=["a", "b"])]
+
+
+def test_a_checked_reply_that_has_finished_waits_for_its_clearance_and_takes_no_fence() -> None:
+    reply = fold([*CHECKED, record("Finished", count=2)])
+    assert reply.apply(4, record("AttemptOpened", attempt=2)) is Verdict.VOID
+    assert (reply.state, reply.attempt, reply.end_id) == (State.RUNNING, 1, None)
+    reply.apply(5, record("Cleared", upto=2))
+    assert (reply.state, reply.text, reply.end_id, reply.reason) == (State.FINISHED, "ab", 3, "stop")
+
+
+@pytest.mark.parametrize(
+    "end", [record("Stopped"), record("Failed"), record("Flagged", upto=0)], ids=lambda end: type(end).__name__
+)
+def test_every_end_of_a_checked_reply_keeps_only_what_was_cleared(end: Record) -> None:
+    reply = fold([*CHECKED, record("Cleared", upto=1), end])
+    assert (reply.text, reply.texts, len(reply.ids), reply.end_id) == ("a", ["a"], 1, 2)
+
+
 def test_a_token_record_without_a_text_for_each_id_cannot_be_made() -> None:
     with pytest.raises(ValueError, match=r"Tokens\(first=1\) has 4 id bytes for 2 texts"):
         record("Tokens", first=1, texts=["a", "b"], ids=b"\0" * 4)
