@@ -1,7 +1,7 @@
 """Consumer groups of the in-memory twin: members, who holds which place, what is committed.
 
-Invariant: a place has one holder at a time. A rebalance only says who should hold what; a place changes hands when
-its holder has given it up within its own `poll` or `close`, or has been expelled.
+Invariant: a place has one holder at a time. A rebalance only says who should hold what, and starts a generation: in
+its next `poll` each member gives up all it has and takes what is its own now, as soon as that has been given up too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from topics.errors import Fenced
 from topics.log import Place, Position, Rebalance, Record
@@ -23,6 +24,7 @@ class Group:
     name: str
     places: tuple[Place, ...]
     members: dict[str, MemoryGroupConsumer] = field(default_factory=dict)
+    generation: int = 0
     target: dict[Place, str] = field(default_factory=dict)
     holders: dict[Place, MemoryGroupConsumer] = field(default_factory=dict)
     committed: dict[Place, Position] = field(default_factory=dict)
@@ -33,11 +35,15 @@ class Group:
         self.members[member.instance] = member
         self._free(earlier)
         if earlier is None:
-            self.target = spread(self.places, sorted(self.members), self.target)
+            self._rebalance()
 
     def expel(self, instance: str) -> None:
         self._free(self.members.pop(instance, None))
-        self.target = spread(self.places, sorted(self.members), self.target)
+        self._rebalance()
+
+    def _rebalance(self) -> None:
+        self.generation += 1
+        self.target = ranges(self.places, sorted(self.members))
 
     def _free(self, member: MemoryGroupConsumer | None) -> None:
         self.holders = {place: holder for place, holder in self.holders.items() if holder is not member}
@@ -62,6 +68,7 @@ class MemoryGroupConsumer:
         self._cursors = Cursors(partitions, committed_only=True)
         with changed:
             group.join(self)
+            self._generation = group.generation
             changed.notify_all()
 
     def poll(self, limit: int, timeout_s: float) -> list[Record]:
@@ -105,15 +112,18 @@ class MemoryGroupConsumer:
         """Lets go and takes over what the rebalances since the last call ask; callbacks run outside the lock."""
         with self._changed:
             lost = self._lost()
-            leaving = [place for place in self._held() if self.group.target[place] != self.instance]
         if lost:
             self._drop(lost)
             self._rebalance.lost(lost)
-        self._rejoin()
+        with self._changed:
+            self._rejoin()
+            generation = self.group.generation
+            leaving = self._held() if self._generation != generation else []
         if leaving:
             self._rebalance.revoked(leaving)
             self._drop(leaving)
         with self._changed:
+            self._generation = generation
             coming = self._coming()
             self.group.holders.update(dict.fromkeys(coming, self))
         if coming:
@@ -124,13 +134,12 @@ class MemoryGroupConsumer:
                     self._cursors.add(place, starts.get(place, position.offset))
 
     def _rejoin(self) -> None:
-        with self._changed:
-            holder = self.group.members.get(self.instance)
-            if holder is None:
-                self.group.join(self)
-                self._changed.notify_all()
-            elif holder is not self:
-                raise Fenced(f"another process is {self.instance} of group {self.group.name} now")
+        holder = self.group.members.get(self.instance)
+        if holder is None:
+            self.group.join(self)
+            self._changed.notify_all()
+        elif holder is not self:
+            raise Fenced(f"another process is {self.instance} of group {self.group.name} now")
 
     def _drop(self, places: Collection[Place]) -> None:
         with self._changed:
@@ -141,8 +150,7 @@ class MemoryGroupConsumer:
             self._changed.notify_all()
 
     def _settled(self) -> bool:
-        wanted = [place for place in self._held() if self.group.target[place] == self.instance]
-        return not self._lost() and not self._coming() and wanted == self._held()
+        return self._generation == self.group.generation and not self._lost() and not self._coming()
 
     def _held(self) -> list[Place]:
         return sorted(place for place, holder in self.group.holders.items() if holder is self)
@@ -155,22 +163,12 @@ class MemoryGroupConsumer:
         return [p for p in mine if p not in self._cursors.next and self.group.holders.get(p, self) is self]
 
 
-def spread(places: Collection[Place], members: list[str], before: Mapping[Place, str]) -> dict[Place, str]:
-    """Which member should hold each place: as even as can be, and as much as can be as it was `before`."""
-    if not members:
-        return {}
-    share, extra = divmod(len(places), len(members))
-    kept = {member: sum(before.get(place) == member for place in places) for member in members}
-    richest_first = sorted(members, key=lambda member: (-kept[member], member))
-    room = {member: share + (rank < extra) for rank, member in enumerate(richest_first)}
+def ranges(places: Collection[Place], members: list[str]) -> dict[Place, str]:
+    """Kafka's range assignor: each member gets a run of each topic, so that equal topics are shared out alike."""
     target: dict[Place, str] = {}
-    for place in places:
-        member = before.get(place)
-        if member is not None and room.get(member, 0) > 0:
-            target[place] = member
-            room[member] -= 1
-    for place in places:
-        if place not in target:
-            target[place] = member = next(name for name in richest_first if room[name])
-            room[member] -= 1
+    for _, of_topic in groupby(sorted(places), key=lambda place: place.topic):
+        run = list(of_topic)
+        share, extra = divmod(len(run), len(members)) if members else (0, 0)
+        takers = [member for rank, member in enumerate(members) for _ in range(share + (rank < extra))]
+        target.update(zip(run, takers, strict=False))
     return target

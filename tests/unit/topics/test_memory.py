@@ -12,7 +12,7 @@ from tests.contract.clusters import Member, drive, write
 from topics.errors import DeliveryFailed, Fenced, TopicMismatch, Unavailable
 from topics.log import Append, Place, Position
 from topics.memory import MemoryLog
-from topics.memory_group import spread
+from topics.memory_group import ranges
 
 PLACES = [Place("t", 0), Place("t", 1)]
 
@@ -125,17 +125,21 @@ def test_threads_share_the_log_and_lose_nothing(log: MemoryLog) -> None:
     assert len({(record.place, record.offset) for record in member.records}) == 600
 
 
-MEMBERS = st.lists(st.sampled_from("abcdef"), unique=True).map(sorted)
+@given(st.integers(1, 9), st.lists(st.sampled_from("abcdef"), unique=True, min_size=1).map(sorted))
+def test_places_are_spread_evenly_and_equal_topics_alike(count: int, members: list[str]) -> None:
+    places = [Place(topic, partition) for topic in ("one", "other") for partition in range(count)]
+    target = ranges(places, members)
+    loads = [list(target.values()).count(member) for member in members]
+    assert set(target) == set(places)
+    assert max(loads) - min(loads) <= 2
+    assert all(target[Place("one", n)] == target[Place("other", n)] for n in range(count))
 
 
-@given(st.integers(1, 9), MEMBERS, MEMBERS)
-def test_places_are_spread_evenly_and_move_only_if_they_must(count: int, before: list[str], after: list[str]) -> None:
-    places = [Place("t", partition) for partition in range(count)]
-    old = spread(places, before, {})
-    new = spread(places, after, old)
-    loads = [list(new.values()).count(member) for member in after]
-    assert set(new) == (set(places) if after else set())
-    assert not loads or max(loads) - min(loads) <= 1
-    if set(after) <= set(before):
-        kept = [place for place in places if old.get(place) in after]
-        assert all(new[place] == old[place] for place in kept)
+def test_a_rebalance_takes_all_and_gives_anew(log: MemoryLog) -> None:
+    first = Member(log, "g", "t", "a")
+    first.poll(0)
+    second = Member(log, "g", "t", "b")
+    second.poll(0)
+    assert second.held == set()
+    drive([first, second], lambda: first.held == {PLACES[0]} and second.held == {PLACES[1]})
+    assert first.calls == ["assigned", "revoked", "assigned"]
