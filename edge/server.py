@@ -12,7 +12,8 @@ from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from edge.sse import ABORT
 
@@ -21,11 +22,26 @@ KEEP_ALIVE_S = 65
 
 
 class EdgeProtocol(HttpToolsProtocol):
-    """Puts the connection's `abort` into the scope: closing waits for a reader that may never read."""
+    """Puts the connection's `abort` into the scope: closing waits for a reader that may never read.
+
+    Of a pipelining client uvicorn tells only the newest request that it has gone; here the one that runs learns it too.
+    """
+
+    _running: RequestResponseCycle | None = None
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def timeout_keep_alive_handler(self) -> None:
         if self.transport.get_write_buffer_size():
