@@ -157,3 +157,7 @@ def write(log: Log, place: Place, *values: bytes | None, key: bytes | None = b"k
         producer.send(Append(place, key, value))
     producer.flush(PATIENCE_S)
     producer.close()
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    return [record.value for record in records]
