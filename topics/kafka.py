@@ -41,7 +41,7 @@ CONSUMER = {
     "queued.max.messages.kbytes": 16_384,
 }
 GROUP = {
-    "partition.assignment.strategy": "cooperative-sticky",
+    "partition.assignment.strategy": "range",  # partitions of one number of all topics go to one member
     "session.timeout.ms": 10_000,
     "heartbeat.interval.ms": 1_000,
     "isolation.level": "read_committed",
@@ -176,7 +176,9 @@ class KafkaTransactions:
     def commit(
         self, appends: Iterable[Append], positions: Mapping[Place, Position], consumer: GroupConsumer, timeout_s: float
     ) -> None:
-        group = cast(KafkaGroupConsumer, consumer).group_metadata()
+        member = cast(KafkaGroupConsumer, consumer)
+        member.check(positions)
+        group = member.group_metadata()
         with _errors("committing a transaction"):
             self._client.begin_transaction()
             try:
@@ -208,7 +210,8 @@ class _Polling:
             with _errors("reading"):
                 first = self._client.poll(max(0.0, deadline - time.monotonic()))
                 rest = self._client.consume(limit - 1, 0) if first is not None and limit > 1 else []
-            records = [record for message in (first, *rest) if message and (record := self._take(message))]
+            messages = [message for message in (first, *rest) if message is not None]  # an empty one is falsy
+            records = [record for message in messages if (record := self._take(message))]
             if records or time.monotonic() >= deadline:
                 return records
 
@@ -272,6 +275,7 @@ class KafkaGroupConsumer(_Polling):
     def __init__(self, client: Consumer, topics: Collection[str], rebalance: Rebalance) -> None:
         super().__init__(client)
         self._rebalance = rebalance
+        self._held: set[Place] = set()
         self._failure: TopicsError | None = None
         with _errors(f"joining the readers of {', '.join(topics)}"):
             client.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
@@ -289,32 +293,40 @@ class KafkaGroupConsumer(_Polling):
         return {Place(p.topic, p.partition): Position(p.offset, p.metadata or "") for p in found if p.offset >= 0}
 
     def commit(self, positions: Mapping[Place, Position]) -> None:
-        with _errors("committing positions"):
-            self._client.commit(offsets=_partitions(positions), asynchronous=False)
+        self.check(positions)
+        if positions:
+            with _errors("committing positions"):
+                self._client.commit(offsets=_partitions(positions), asynchronous=False)
+
+    def check(self, places: Iterable[Place]) -> None:
+        """Raises Fenced for a place that is not this member's; the coordinator itself looks at members only."""
+        if foreign := sorted(set(places) - self._held):
+            raise Fenced(f"committing positions: {', '.join(map(str, foreign))} belong to another member")
 
     def group_metadata(self) -> object:
         return self._client.consumer_group_metadata()
 
     def _assigned(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         places = [Place(p.topic, p.partition) for p in partitions]
+        self._held.update(places)
         try:
             starts = self._rebalance.assigned(places)
         except TopicsError as error:
             self._failure, starts = error, {}
-        client.incremental_assign(
-            [TopicPartition(*p, starts[p]) if p in starts else TopicPartition(*p) for p in places]
-        )
+        client.assign([TopicPartition(*p, starts[p]) if p in starts else TopicPartition(*p) for p in places])
 
     def _revoked(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         try:
             self._rebalance.revoked([Place(p.topic, p.partition) for p in partitions])
         except TopicsError as error:
             self._failure = error
-        client.incremental_unassign(partitions)
+        self._held.clear()
+        client.unassign()
 
     def _lost(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        self._held.clear()
         self._rebalance.lost([Place(p.topic, p.partition) for p in partitions])
-        client.incremental_unassign(partitions)
+        client.unassign()
 
 
 def _partitions(positions: Mapping[Place, Position]) -> list[TopicPartition]:
