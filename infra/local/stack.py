@@ -53,7 +53,6 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
         "LANEWAY_STORE": str(folder.store),
         "LANEWAY_REPLICA": config.replica,
         "LANEWAY_MODEL": str(places.model),
-        **served(places.model),
         **places.env,
     }
 
@@ -143,7 +142,9 @@ class Stack:
         ports = self._ports("edges", self.config.edge_port)
         model = self.model()
         self.folder.ready.mkdir(parents=True, exist_ok=True)
-        places = Places(self.config.kafka or self.start_broker(), ports, model, self.log.replies, env)
+        places = Places(
+            self.config.kafka or self.start_broker(), ports, model, self.log.replies, {**served(model), **env}
+        )
         self._up = Up.of_this_process(places.edges, next(iter(self.keys.values())), places.kafka)
         ensure_topics(replace(self.log, kafka=places.kafka))
         self.say("starting the stages, the replica and two edges")
