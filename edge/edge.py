@@ -15,19 +15,23 @@ from uuid_utils import uuid7
 
 from edge.auth import Caller, Keys
 from edge.config import EdgeConfig
+from edge.errors import NotNow
 from edge.metrics import Metrics
-from edge.tails import Tails
+from edge.tails import SharedView, Tails
 from edge.writer import Writer
 from schemas.codec import Codec
 from schemas.events import EdgeBeat
-from schemas.ids import ForgedReplyId, Incarnation, ReplyId, mint_reply_id, read_reply_id
-from topics.catalog import Sizes
+from schemas.ids import ForgedReplyId, Incarnation, ReplyId, created_ms, mint_reply_id, read_reply_id
+from topics.catalog import SECOND, Sizes
 from topics.log import Log
 from topics.outputs import Encoder, Routes
 from topics.store.contract import Store
 
 BEAT_EVERY_S = 0.5
 DELIVERY_TIMEOUT_S = 10.0
+CATCH_UP_S = 30.0
+FRESH_MS = 20 * SECOND
+FRESH_WAIT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,15 @@ class Edge:
             return None
         ours = address.cell == self.config.cell and address.partition < self._replies
         return ReplyId(text) if ours else None
+
+    async def look_up(self, shared: SharedView) -> bool:
+        """Whether the log shows the reply; one that is too young to be there yet is waited for. Raises NotNow."""
+        view = shared.view
+        if not await shared.until(lambda: view.seen or shared.live, CATCH_UP_S):
+            raise NotNow("the reply log cannot be read in time", retry_after_s=1)
+        if not view.seen and self.now_ms() - created_ms(view.reply.id) < FRESH_MS:
+            await shared.until(lambda: view.seen, FRESH_WAIT_S)
+        return view.seen
 
     def draw_seed(self) -> int:
         return secrets.randbits(63)

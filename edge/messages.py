@@ -123,11 +123,12 @@ async def _decided(edge: Edge, shared: SharedView, posted: MessagePosted) -> Non
 async def _answer_of(
     request: Request, edge: Edge, caller: Caller, conversation: ConversationId, reply: ReplyId
 ) -> Response:
-    """The answer to a repeat: the first reply, live or from its log, or from the store when that has expired."""
+    """The answer to a repeat: the first reply, live or from its log, or from the store when that has expired.
+
+    The redirection lies in another partition, so it may be read before the reply that it names has any record.
+    """
     with edge.tails.reading(reply) as shared:
-        view = shared.view
-        await shared.until(lambda: view.seen or shared.live, edge.config.accept_timeout)
-        if view.seen and view.owner == caller.user:
+        if await edge.look_up(shared) and shared.view.owner == caller.user:
             return _answer(request, edge, conversation, shared)
     saved = await saved_reply(edge, caller.user, reply)
     if saved is None:

@@ -13,7 +13,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from edge.edge import Edge, caller_of, edge_of
+from edge.edge import CATCH_UP_S, Edge, caller_of, edge_of
 from edge.errors import Gone, NotFound, NotNow
 from edge.frames import usage
 from edge.requests import read_cursor
@@ -21,13 +21,8 @@ from edge.saved import SavedReply, saved_reply
 from edge.sse import EventStream
 from edge.tails import SharedView
 from edge.view import ReplyView
-from schemas.ids import ReplyId, UserId, created_ms
+from schemas.ids import ReplyId, UserId
 from schemas.reply_records import Finished, Stopped
-from topics.catalog import SECOND
-
-FRESH_MS = 20 * SECOND
-FRESH_WAIT_S = 10.0
-CATCH_UP_S = 30.0
 
 
 async def get_events(request: Request) -> Response:
@@ -86,14 +81,10 @@ def _genuine(edge: Edge, request: Request) -> ReplyId:
 async def _found(edge: Edge, user: UserId, reply: ReplyId) -> AsyncIterator[SharedView | None]:
     """The reply's view, once the log has shown whose it is; None when the log has nothing of it. Raises NotFound."""
     with edge.tails.reading(reply) as shared:
-        view = shared.view
-        if not await shared.until(lambda: view.seen or shared.live, CATCH_UP_S):
-            raise NotNow("the reply log cannot be read in time", retry_after_s=1)
-        if not view.seen and edge.now_ms() - created_ms(reply) < FRESH_MS:
-            await shared.until(lambda: view.seen, FRESH_WAIT_S)
-        if view.seen and view.owner != user:
+        seen = await edge.look_up(shared)
+        if seen and shared.view.owner != user:
             raise _unknown()
-        yield shared if view.seen else None
+        yield shared if seen else None
 
 
 async def _caught_up(shared: SharedView) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from threading import Timer
 
 import httpx_sse
 import pytest
 
 from schemas import reply_records as r
 from schemas.events import MessagePosted, Turn, TurnSaved
-from schemas.ids import ConversationId, MessageId, ReplyId, UserId, reply_partition
-from tests.unit.edge.running_edge import RunningEdge, accepted, three_tokens, wait_for
+from schemas.ids import ConversationId, MessageId, ReplyId, UserId, mint_reply_id, reply_partition
+from tests.unit.edge.running_edge import CELL_KEY, RunningEdge, accepted, three_tokens, wait_for
 from topics.catalog import MESSAGES
 from topics.store.contract import SavedAt
 
@@ -122,8 +123,19 @@ def test_a_repeat_whose_log_has_expired_is_answered_from_the_store(edge: Running
 
 
 def test_a_repeat_that_nobody_remembers_is_503(edge: RunningEdge) -> None:
-    edge.script = lambda _: [r.Redirected(edge.mint())]
+    long_ago = mint_reply_id(0, 1, f"{1_000:012x}7" + "0" * 19, bytes.fromhex(CELL_KEY))
+    edge.script = lambda _: [r.Redirected(long_ago)]
     assert edge.post().status_code == 503
+
+
+def test_a_repeat_waits_for_the_first_reply_that_is_not_in_the_log_yet(edge: RunningEdge) -> None:
+    first = edge.mint()
+    edge.script = lambda _: [r.Redirected(first)]
+    timer = Timer(0.1, lambda: edge.write(first, accepted(edge.posted[0])))
+    timer.start()
+    answer = edge.post()
+    timer.join()
+    assert (answer.status_code, answer.json()["reply"]) == (202, first)
 
 
 def test_when_nobody_answers_it_is_503(tmp_path: Path) -> None:
