@@ -107,6 +107,11 @@ REPLY_RECORDS = (
 def catalog(sizes: Sizes) -> tuple[Topic, ...]:
     """All topics of a cell of these sizes."""
     of_pools = [topic for pool in sizes.pools for topic in _of_pool(pool, sizes)]
+    return (*_of_chats(sizes), *of_pools, *_of_results(sizes), *_of_the_cell(sizes))
+
+
+def _of_chats(sizes: Sizes) -> tuple[Topic, ...]:
+    """What is said: messages in, replies out."""
     return (
         Topic(
             MESSAGES,
@@ -117,7 +122,6 @@ def catalog(sizes: Sizes) -> tuple[Topic, ...]:
             "all that intake decides from, in one order per user",
             settings=LARGE,
         ),
-        *of_pools,
         Topic(
             REPLIES,
             "reply/writer/sequence, partition from the reply id",
@@ -128,16 +132,12 @@ def catalog(sizes: Sizes) -> tuple[Topic, ...]:
             cleanup="compact,delete",
             settings={"min.compaction.lag.ms": str(RESUME_WINDOW_MS)},
         ),
-        Topic(
-            REPLICAS,
-            "one partition",
-            (e.ReplicaBeat, e.SupervisorBeat),
-            1,
-            10 * MINUTE,
-            "heartbeats of replicas, and the supervisor's own clock beside them",
-            segment_ms=MINUTE,
-        ),
-        Topic(EDGES, "one partition", (e.EdgeBeat,), 1, 10 * MINUTE, "heartbeats of edges", segment_ms=MINUTE),
+    )
+
+
+def _of_results(sizes: Sizes) -> tuple[Topic, ...]:
+    """What a reply leaves behind."""
+    return (
         Topic(
             TURNS,
             "user/conversation/message, partition by user",
@@ -159,6 +159,22 @@ def catalog(sizes: Sizes) -> tuple[Topic, ...]:
             segment_ms=HOUR,
             confluent=True,
         ),
+    )
+
+
+def _of_the_cell(sizes: Sizes) -> tuple[Topic, ...]:
+    """What keeps a cell running."""
+    return (
+        Topic(
+            REPLICAS,
+            "one partition",
+            (e.ReplicaBeat, e.SupervisorBeat),
+            1,
+            10 * MINUTE,
+            "heartbeats of replicas, and the supervisor's own clock beside them",
+            segment_ms=MINUTE,
+        ),
+        Topic(EDGES, "one partition", (e.EdgeBeat,), 1, 10 * MINUTE, "heartbeats of edges", segment_ms=MINUTE),
         Topic(
             INTAKE_STATE,
             "user/conversation, partition as messages",

@@ -16,8 +16,9 @@ GOOD = {"LANEWAY_CELL_KEY": "ab" * 16}
 @pytest.mark.parametrize(
     ("key", "value"),
     [("LANEWAY_PORT", "70000"), ("LANEWAY_CELL", "256"), ("LANEWAY_MODELS", ","), ("LANEWAY_DEADLINE", "1801"),
-     ("LANEWAY_DEADLINE", "nan"), ("LANEWAY_SEND_TIMEOUT", "0"), ("LANEWAY_KEEP_ALIVE", "-1"), ("LANEWAY_EDGE_DRAIN", "-1"),
-     ("LANEWAY_ACCEPT_TIMEOUT", "x"), ("LANEWAY_MAX_BODY", "0"), ("LANEWAY_EDGE_PARTITIONS", "a")],
+     ("LANEWAY_DEADLINE", "nan"), ("LANEWAY_SEND_TIMEOUT", "0"), ("LANEWAY_KEEP_ALIVE", "-1"),
+     ("LANEWAY_EDGE_DRAIN", "-1"), ("LANEWAY_ACCEPT_TIMEOUT", "x"), ("LANEWAY_MAX_BODY", "0"),
+     ("LANEWAY_EDGE_PARTITIONS", "a")],
 )  # fmt: skip
 def test_a_bad_setting_is_refused(key: str, value: str) -> None:
     with pytest.raises(SettingError, match=f"{key}=.*expected"):

@@ -1,0 +1,149 @@
+"""The two kinds of reader on Kafka: one that reads what it is told to, and a member of a group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import cast
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from topics.errors import Fenced, TopicsError, Unavailable
+from topics.kafka_errors import MISSING, REQUEST_TIMEOUT_S, asked, errors, translated
+from topics.log import Place, Position, Rebalance, Record
+
+
+class _Polling:
+    """What both kinds of consumer share: batches without waiting for a full one, and positions past holes."""
+
+    def __init__(self, client: Consumer) -> None:
+        self._client = client
+        self._ahead: dict[Place, int] = {}
+
+    def poll(self, limit: int, timeout_s: float) -> list[Record]:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with errors("reading"):
+                first = self._client.poll(max(0.0, deadline - time.monotonic()))
+                rest = self._client.consume(limit - 1, 0) if first is not None and limit > 1 else []
+            messages = [message for message in (first, *rest) if message is not None]  # an empty one is falsy
+            records = [record for message in messages if (record := self._take(message))]
+            if records or time.monotonic() >= deadline:
+                return records
+
+    def _take(self, message: Message) -> Record | None:
+        place = Place(cast(str, message.topic()), cast(int, message.partition()))
+        offset = cast(int, message.offset())
+        error = message.error()
+        if error is None:
+            self._ahead[place] = offset + 1
+            return Record(place, offset, message.timestamp()[1], message.key(), message.value())
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._ahead[place] = offset
+            return None
+        if error.code() in (KafkaError._MAX_POLL_EXCEEDED, *MISSING) or error.fatal():
+            raise translated(error, "reading")
+        return None  # librdkafka goes on by itself after every other error
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class KafkaReader(_Polling):
+    def add(self, place: Place, offset: int) -> None:
+        self._ahead[place] = offset
+        with errors(f"reading {place}"):
+            self._client.incremental_assign([TopicPartition(*place, offset)])
+
+    def remove(self, place: Place) -> None:
+        with errors(f"leaving {place}"):
+            self._client.incremental_unassign([TopicPartition(*place)])
+
+    def position(self, place: Place) -> int:
+        return self._ahead[place]
+
+    def begin(self, place: Place) -> int:
+        return self._watermarks(place)[0]
+
+    def end(self, place: Place) -> int:
+        return self._watermarks(place)[1]
+
+    def offset_at(self, place: Place, timestamp_ms: int) -> int | None:
+        wanted = TopicPartition(*place, max(timestamp_ms, 0))
+        [found] = asked(
+            f"finding a time in {place}", lambda: self._client.offsets_for_times([wanted], REQUEST_TIMEOUT_S)
+        )
+        if found.error is not None:
+            raise translated(found.error, f"finding a time in {place}")
+        return found.offset if found.offset >= 0 else None
+
+    def _watermarks(self, place: Place) -> tuple[int, int]:
+        found = asked(
+            f"asking for the ends of {place}",
+            lambda: self._client.get_watermark_offsets(TopicPartition(*place), REQUEST_TIMEOUT_S),
+        )
+        if found is None:
+            raise Unavailable(f"asking for the ends of {place}: no answer in {REQUEST_TIMEOUT_S} s")
+        return found
+
+
+class KafkaGroupConsumer(_Polling):
+    def __init__(self, client: Consumer, topics: Collection[str], rebalance: Rebalance) -> None:
+        super().__init__(client)
+        self._rebalance = rebalance
+        self._held: set[Place] = set()
+        self._failure: TopicsError | None = None
+        with errors(f"joining the readers of {', '.join(topics)}"):
+            client.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+
+    def poll(self, limit: int, timeout_s: float) -> list[Record]:
+        records = super().poll(limit, timeout_s)
+        failure, self._failure = self._failure, None
+        if failure:
+            raise failure  # an exception in a librdkafka callback would be lost
+        return records
+
+    def committed(self, places: Collection[Place]) -> dict[Place, Position]:
+        wanted = [TopicPartition(*place) for place in places]
+        found = asked("asking for committed positions", lambda: self._client.committed(wanted, REQUEST_TIMEOUT_S))
+        return {Place(p.topic, p.partition): Position(p.offset, p.metadata or "") for p in found if p.offset >= 0}
+
+    def commit(self, positions: Mapping[Place, Position]) -> None:
+        self.check(positions)
+        if positions:
+            with errors("committing positions"):
+                self._client.commit(offsets=partitions_of(positions), asynchronous=False)
+
+    def check(self, places: Iterable[Place]) -> None:
+        """Raises Fenced for a place that is not this member's; the coordinator itself looks at members only."""
+        if foreign := sorted(set(places) - self._held):
+            raise Fenced(f"committing positions: {', '.join(map(str, foreign))} belong to another member")
+
+    def group_metadata(self) -> object:
+        return self._client.consumer_group_metadata()
+
+    def _assigned(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        places = [Place(p.topic, p.partition) for p in partitions]
+        self._held.update(places)
+        try:
+            starts = self._rebalance.assigned(places)
+        except TopicsError as error:
+            self._failure, starts = error, {}
+        client.assign([TopicPartition(*p, starts[p]) if p in starts else TopicPartition(*p) for p in places])
+
+    def _revoked(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            self._rebalance.revoked([Place(p.topic, p.partition) for p in partitions])
+        except TopicsError as error:
+            self._failure = error
+        self._held.clear()
+        client.unassign()
+
+    def _lost(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        self._held.clear()
+        self._rebalance.lost([Place(p.topic, p.partition) for p in partitions])
+        client.unassign()
+
+
+def partitions_of(positions: Mapping[Place, Position]) -> list[TopicPartition]:
+    return [TopicPartition(*place, position.offset, position.metadata) for place, position in positions.items()]
