@@ -1,0 +1,224 @@
+"""The runner on the in-memory twin: its order, what it skips, and what is put aside."""
+
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import pytest
+from fastavro import schemaless_writer
+
+from schemas.avro_schema import Schema, canonical, fingerprint_of, schema_of
+from schemas.codec import Codec
+from schemas.events import DeadLettered, GenerateRequested, MessagePosted, Origin, SchemaPublished
+from schemas.ids import ReplyId
+from schemas.reply_records import Accepted, Failed, Redirected
+from schemas.tokenizer import ChatTokenizer
+from streams.admission import Model
+from streams.intake import KEPT_IDLE_MS, Intake
+from streams.router import Router
+from streams.runtime.runner import Runner
+from streams.settlement import Settlement
+from streams.supervisor import Supervisor
+from tests.unit.streams.cells import CODEC, Cell
+from tests.unit.streams.staged import ONE, SIZES, accepted, beat, posted, reply_id
+from topics.catalog import DEAD_LETTERS, INTAKE_STATE, MESSAGES, REPLIES, SCHEMAS, generate_topic
+from topics.errors import DeliveryFailed, Fenced, Unavailable
+from topics.log import Place
+from topics.outputs import Output
+
+INBOX = Place(MESSAGES, 0)
+PAID = generate_topic("main", "paid")
+
+
+class IntakeCell(Cell):
+    def __init__(self, tokenizer: ChatTokenizer) -> None:
+        super().__init__(SIZES, Codec())
+        self.models = {"tiny": Model(tokenizer, "main")}
+
+    def intake(self, instance: str = "0") -> Runner:
+        return self.runner(Intake(self.models, self.routes), instance)
+
+    def post(self, *messages: MessagePosted) -> None:
+        self.write(*(self.routes.message(message.user, message) for message in messages))
+
+    def last_words(self) -> dict[str, Any]:
+        return {reply: type(records[-1]) for reply, records in self.of_replies().items()}
+
+
+@pytest.fixture
+def cell(tokenizer: ChatTokenizer) -> IntakeCell:
+    return IntakeCell(tokenizer)
+
+
+def newer(**values: Any) -> tuple[Schema, bytes]:
+    """A message as a later version writes it, with a field more, and its schema."""
+    schema = schema_of(MessagePosted)
+    schema["fields"].append({"name": "mood", "type": "string", "default": ""})
+    return schema, _written(schema, CODEC.encode(posted(**values)), "merry")
+
+
+def _written(schema: Schema, encoded: bytes, mood: str) -> bytes:
+    stream = BytesIO()
+    schemaless_writer(stream, {"type": "record", "name": "M", "fields": schema["fields"][-1:]}, {"mood": mood})
+    return b"\xc3\x01" + fingerprint_of(schema) + encoded[10:] + stream.getvalue()
+
+
+def of_unheard_type(cell: Cell) -> bytes:
+    schema = {"type": "record", "name": "Unheard", "namespace": "laneway", "fields": []}
+    cell.write(Output(Place(SCHEMAS, 0), "unheard", SchemaPublished(fingerprint_of(schema), canonical(schema))))
+    return b"\xc3\x01" + fingerprint_of(schema)
+
+
+def test_what_is_first_is_acknowledged_before_the_rest_leaves(cell: IntakeCell) -> None:
+    runner = cell.intake()
+    cell.post(posted(1))
+    cell.step(runner, times=3)
+    sent = [call for call in cell.log.calls if call.startswith("send") or call == "flush"]
+    begin = sent.index(f"send {REPLIES}")
+    assert sent[begin : begin + 3] == [f"send {REPLIES}", "flush", f"send {PAID}"]
+
+
+def test_without_the_first_the_rest_never_leaves_and_the_next_process_does_both(cell: IntakeCell) -> None:
+    runner = cell.intake()
+    cell.post(posted(1))
+    cell.log.fail_deliveries(REPLIES, 1)
+    with pytest.raises(DeliveryFailed):
+        cell.step(runner, times=3)
+    assert (cell.events(PAID), cell.replies()) == ([], {})
+    cell.step(cell.intake(), times=3)
+    assert [type(event) for event in cell.events(PAID)] == [GenerateRequested]
+
+
+def test_a_transaction_that_fails_stops_the_process(cell: IntakeCell) -> None:
+    runner = cell.intake()
+    cell.post(posted(1))
+    cell.log.fail_deliveries(INTAKE_STATE, 1)
+    with pytest.raises(Unavailable):
+        cell.step(runner, times=9)
+
+
+def test_what_was_committed_is_not_done_again(cell: IntakeCell) -> None:
+    runner = cell.intake()
+    cell.post(posted(1))
+    cell.step(runner, times=3)
+    runner.close()
+    before = len(cell.records(REPLIES))
+    cell.step(cell.intake(), times=3)
+    assert len(cell.records(REPLIES)) == before
+
+
+def test_state_comes_back_from_the_changelog_past_tombstones_and_rubbish(cell: IntakeCell) -> None:
+    first = cell.intake()
+    cell.post(posted(1, conversation="open"), posted(2, conversation="idle", model="none"))
+    cell.step(first, times=4)
+    cell.now_ms += KEPT_IDLE_MS
+    cell.post(posted(3, conversation="other", model="none"))
+    cell.step(first, times=4)
+    first.close()
+    unheard = of_unheard_type(cell)
+    for value in (b"rubbish", unheard):
+        cell.raw(Place(INTAKE_STATE, 0), b"alice/open", value)
+    cell.asked.clear()
+    cell.post(posted(4, conversation="open", client_key="key-1"), posted(5, conversation="idle"))
+    cell.step(cell.intake(), times=4)
+    assert cell.of_replies()[reply_id(4)] == [Redirected(reply_id(1))]
+    assert [wanted.conversation for wanted in cell.asked] == ["idle"]
+
+
+def test_a_conversation_that_was_loading_is_asked_for_again(cell: IntakeCell) -> None:
+    def no_answer(wanted: object) -> Output:
+        raise Unavailable("store")
+
+    first = cell.runner(Intake(cell.models, cell.routes), perform=no_answer)
+    cell.post(posted(1))
+    with pytest.raises(Unavailable):
+        cell.step(first, times=9)
+    cell.step(cell.intake(), times=3)
+    assert cell.last_words() == {reply_id(1): Accepted}
+
+
+def test_bytes_that_are_no_record_are_put_aside_with_their_origin(cell: IntakeCell) -> None:
+    cell.raw(INBOX, b"alice", b"rubbish")
+    cell.post(posted(1))
+    cell.step(cell.intake(), times=3)
+    [letter] = cell.events(DEAD_LETTERS)
+    assert (letter.origin, letter.stage, letter.key, letter.value) == (
+        Origin(MESSAGES, 0, 0),
+        "intake",
+        b"alice",
+        b"rubbish",
+    )
+    assert cell.last_words() == {reply_id(1): Accepted}
+
+
+def test_tombstones_and_types_of_a_newer_version_are_skipped(cell: IntakeCell) -> None:
+    cell.raw(INBOX, b"alice", None)
+    cell.raw(INBOX, b"alice", of_unheard_type(cell))
+    cell.post(posted(1))
+    cell.step(cell.intake(), times=3)
+    assert (cell.events(DEAD_LETTERS), cell.last_words()) == ([], {reply_id(1): Accepted})
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_an_unknown_schema_is_learnt_from_the_log_or_put_aside(cell: IntakeCell, published: bool) -> None:
+    schema, value = newer(n=1)
+    runner = cell.intake()
+    if published:
+        cell.raw(Place(SCHEMAS, 0), b"x", CODEC.encode(SchemaPublished(b"x", "no schema")))
+        cell.write(Output(Place(SCHEMAS, 0), "newer", SchemaPublished(fingerprint_of(schema), canonical(schema))))
+    cell.raw(INBOX, b"alice", value)
+    cell.step(runner, times=3)
+    assert cell.last_words() == ({reply_id(1): Accepted} if published else {})
+    assert [letter.value for letter in cell.events(DEAD_LETTERS)] == ([] if published else [value])
+
+
+@pytest.mark.parametrize("value", [b"rubbish", "in the wrong topic"])
+def test_a_request_that_cannot_be_decided_is_put_aside_and_its_reply_fails(cell: IntakeCell, value: Any) -> None:
+    cell.step(intake := cell.intake(), times=1)
+    cell.post(posted(1))
+    cell.step(intake, times=3)
+    [request] = cell.records(PAID)
+    wrong = Place(generate_topic("main", "free"), 0)
+    cell.raw(wrong, request.key, request.value if value != b"rubbish" else value)
+    cell.write(cell.routes.replica_beat("main/0", beat(ONE)))
+    cell.step(cell.runner(Router("main", 9, cell.routes)), times=3)
+    assert Failed("internal") in cell.of_replies()[reply_id(1)]
+    assert [letter.origin.topic for letter in cell.events(DEAD_LETTERS)] == [wrong.topic]
+
+
+def test_a_message_for_a_reply_that_the_cell_cannot_have_stops_nothing(cell: IntakeCell) -> None:
+    cell.post(posted(1, plan="free"), posted(2))
+    cell.post(replace(posted(3), reply=ReplyId("nonsense")), posted(4, client_key="key-2", conversation="c2"))
+    cell.step(cell.intake(), times=3)
+    assert len(cell.events(DEAD_LETTERS)) == 1
+    assert cell.last_words()[reply_id(4)] is Accepted
+
+
+def test_of_the_readers_of_replies_only_settlement_puts_bad_records_aside(cell: IntakeCell) -> None:
+    cell.raw(Place(REPLIES, 0), b"x", b"rubbish")
+    cell.write(cell.routes.reply(reply_id(1), accepted(reply_id(1))))
+    supervisor = cell.runner(Supervisor(ONE, cell.routes))
+    cell.step(supervisor, times=3)
+    assert cell.events(DEAD_LETTERS) == []
+    cell.step(cell.runner(Settlement(cell.routes)), times=3)
+    assert [type(letter) for letter in cell.events(DEAD_LETTERS)] == [DeadLettered]
+
+
+def test_a_replaced_process_is_fenced(cell: IntakeCell) -> None:
+    old = cell.intake()
+    cell.step(old)
+    new = cell.intake()
+    cell.step(new)
+    cell.post(posted(1))
+    with pytest.raises(Fenced):
+        cell.step(old)
+    cell.step(new, times=3)
+    assert cell.last_words() == {reply_id(1): Accepted}
+
+
+def test_a_process_that_was_silent_for_too_long_stops(cell: IntakeCell) -> None:
+    silent = cell.intake()
+    cell.step(silent)
+    cell.log.expel("intake", "0")
+    with pytest.raises(Fenced, match="lost 1 partitions"):
+        cell.step(silent)
