@@ -280,6 +280,15 @@ def test_however_threads_and_readers_interleave_each_gets_every_record_once(acti
             assert subscription.live
 
 
+def test_what_was_read_for_one_who_left_does_not_reach_the_one_who_came_then() -> None:
+    go_on = [("resume", 0)] * 2
+    live = [("open", 1), ("catch_up", 0), *go_on, ("write", 1), ("follow_live", 0), *go_on]
+    schedule = Schedule([*live, ("close", 0), ("open", 1), ("catch_up", 0), *go_on * 4])
+    schedule.play()
+    left, came = schedule.subscriptions
+    assert (schedule.heard.values[left], schedule.heard.values[came]) == ([], [b"0"])
+
+
 def test_a_log_that_does_not_answer_ends_the_subscription_with_the_reason() -> None:
     schedule = Schedule([])
     heard, closed = schedule.heard, schedule.heard.tail.open(schedule.replies[1])
