@@ -37,6 +37,12 @@ def test_an_unknown_conversation_is_asked_for_once_and_answered_when_it_comes(in
     assert isinstance(intake.told(loaded())[reply_id(1)], Accepted)
 
 
+def test_time_alone_answers_nothing_before_the_history_is_there(intake: Intakes) -> None:
+    intake.take(posted(1))
+    assert intake.told(Tick(), T0 + 10 * BUSY_PATIENCE_MS) == {}
+    assert len(intake.told(loaded())) == 1
+
+
 def test_accepted_leaves_before_the_request_and_the_turn(intake: Intakes) -> None:
     intake.ready()
     decision = intake.take(posted(1, "hello"))

@@ -195,7 +195,7 @@ def test_wherever_it_restarts_every_end_is_settled_once(
     undisturbed = Driven(Settlement(ROUTES), REPLY_LOG)
     once = joined(undisturbed.stage.apply(message) for message in log)
     restarted = Restarted(log)
-    for stop in sorted(stops):
+    for stop in stops:
         restarted.run(stop, commit_every)
     restarted.run(len(log), commit_every=1)
     assert sorted(restarted.usage, key=lambda usage: usage.reply) == sorted(
