@@ -1,0 +1,326 @@
+"""A replica on the in-memory log, with a runner that says the last message again."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from engine.beats import Beats
+from engine.lanes import Lanes
+from engine.replica import Identity, Outbox, Replica
+from engine.scripted import ScriptedRunner
+from engine.sequence import Sequence
+from schemas import reply_records as r
+from schemas.codec import Codec
+from schemas.events import (
+    AbortReply,
+    AttemptDropped,
+    DrainRequested,
+    GenerateAssigned,
+    GenerateRequested,
+    LanePosition,
+    Origin,
+    Sampling,
+    pack_ids,
+)
+from schemas.ids import ConversationId, Incarnation, ReplyId, UserId, assistant_message_id, user_message_id
+from schemas.reply import Reply, State
+from schemas.tokenizer import ChatTokenizer, PromptTurn
+from topics.catalog import DEAD_LETTERS, REPLICAS, REPLIES, TIERS, Sizes, catalog, lane_topic
+from topics.log import Append, Place
+from topics.memory import MemoryLog
+from topics.outputs import Encoder, Output, Routes, reply_of_key
+from topics.schemas import Decoder
+
+SIZES = Sizes(slots=2, users=1, replies=1)
+ROUTES = Routes(SIZES)
+CODEC = Codec()
+ONE = Incarnation("one")
+ORIGIN = Origin("generate.main.paid", 0, 7)
+
+
+class Rig:
+    """One slot with its log. `assign` is the router's, `tell` the supervisor's."""
+
+    def __init__(self, tokenizer: ChatTokenizer, capacity: int = 2) -> None:
+        self.tokenizer, self.writers = tokenizer, count()
+        self.log = MemoryLog({topic.name: topic.partitions for topic in catalog(SIZES)}, lambda: 0)
+        self.seen_positions: list[list[int]] = []
+        self.replica = self.start(ONE, capacity)
+
+    def outbox(self) -> Outbox:
+        encoder = Encoder(CODEC, SIZES, Incarnation(f"writer-{next(self.writers)}"))
+        return Outbox(self.log.producer(), encoder, ROUTES)
+
+    def start(self, incarnation: Incarnation, capacity: int = 2) -> Replica:
+        def note(sequences: list[Sequence]) -> None:
+            self.seen_positions.append([sequence.position for sequence in sequences])
+
+        runner = ScriptedRunner(self.tokenizer, before_step=note)
+        lanes = Lanes(self.log, Decoder(self.log, CODEC), "main", 0)
+        return Replica(Identity("main", 0, incarnation), runner, self.tokenizer, lanes, self.outbox(), capacity)
+
+    def write(self, *outputs: Output) -> None:
+        outbox = self.outbox()
+        for output in outputs:
+            outbox.producer.send(outbox.encoder.append(output))
+
+    def assign(self, n: int, text: str = "hey", tier: str = "paid", **fields: Any) -> ReplyId:
+        given: dict[str, Any] = {"attempt": 1, "accepted": b"", "sampling": Sampling(50)} | fields
+        incarnation = given.pop("incarnation", ONE)
+        prompt = pack_ids(self.tokenizer.prompt([PromptTurn("user", self.tokenizer.encode(text))]))
+        user, conversation = UserId("alice"), ConversationId("c")
+        request = GenerateRequested(
+            reply_id(n),
+            user=user,
+            conversation=conversation,
+            model="tiny",
+            pool="main",
+            tier=tier,
+            prompt=prompt,
+            deadline_ms=0,
+            **given,
+        )
+        self.write(ROUTES.lane(0, GenerateAssigned(incarnation, ORIGIN, request)))
+        return reply_id(n)
+
+    def tell(self, command: object) -> None:
+        self.write(ROUTES.command("main", 0, command))
+
+    def run(self, steps: int = 1) -> None:
+        for _ in range(steps):
+            self.replica.step()
+
+    def run_out(self) -> None:
+        """Until nothing runs any more."""
+        self.run()
+        while not self.replica.idle:
+            self.run()
+
+    def events(self, topic: str) -> list[tuple[ReplyId | None, Any]]:
+        reader = self.log.reader()
+        reader.add(Place(topic, 0), 0)
+        return [(reply_of_key(record.key), CODEC.decode(record.value)) for record in reader.poll(10_000, 0)]
+
+    def of(self, n: int) -> list[Any]:
+        return [event for reply, event in self.events(REPLIES) if reply == reply_id(n)]
+
+    def kinds(self, n: int) -> list[type]:
+        return [type(event) for event in self.of(n)]
+
+
+def reply_id(n: int) -> ReplyId:
+    return ReplyId(f"r00000-{n:032x}-00000000")
+
+
+def accepted(reply: ReplyId) -> r.Accepted:
+    messages = user_message_id(reply), assistant_message_id(reply)
+    who = UserId("alice"), "acme", "paid", ConversationId("c")
+    return r.Accepted(*who, *messages, True, "tiny", "main", "paid", 1, 0, 0, "continue", False, "t")
+
+
+def folded(n: int, *records: Any) -> Reply:
+    reply = Reply(reply_id(n))
+    for offset, record in enumerate([accepted(reply.id), *records]):
+        reply.apply(offset, record)
+    return reply
+
+
+@pytest.fixture
+def rig(tiny_tokenizer: ChatTokenizer) -> Rig:
+    return Rig(tiny_tokenizer)
+
+
+def test_a_request_becomes_a_start_numbered_tokens_and_an_end(rig: Rig) -> None:
+    rig.assign(1, "hey")
+    rig.run(4)
+    start, *tokens, end = rig.of(1)
+    assert start == r.Started(1, "main/0", ONE, rig.replica.fingerprint, ORIGIN, 0)
+    assert [(token.first, token.texts) for token in tokens] == [(1, ("h",)), (2, ("e",)), (3, ("y",))]
+    assert end == r.Finished(1, ONE, "stop", 3)
+    assert folded(1, *rig.of(1)).state is State.FINISHED
+
+
+def test_the_most_tokens_asked_for_end_a_reply(rig: Rig) -> None:
+    rig.assign(1, "hey", sampling=Sampling(2))
+    rig.run(2)
+    assert rig.of(1)[-1] == r.Finished(1, ONE, "length", 2)
+
+
+def test_two_run_together_and_a_third_waits_for_a_place(rig: Rig) -> None:
+    for n, text in enumerate(("a", "abc", "b")):
+        rig.assign(n, text)
+    rig.run()
+    assert (rig.replica.load.running, rig.replica.load.waiting, rig.kinds(2)) == (2, 1, [])
+    rig.run(5)
+    assert [folded(n, *rig.of(n)).text for n in range(3)] == ["a", "abc", "b"]
+    assert rig.seen_positions[:3] == [[0, 0], [1, 1], [2, 0]]
+
+
+def test_those_who_wait_go_in_tier_order(tiny_tokenizer: ChatTokenizer) -> None:
+    rig = Rig(tiny_tokenizer, capacity=1)
+    for n, tier in enumerate(("background", "free", "resume", "paid")):
+        rig.assign(n, "x", tier)
+    rig.run(9)
+    started = [reply for reply, event in rig.events(REPLIES) if isinstance(event, r.Started)]
+    assert started == [reply_id(n) for n in (2, 3, 1, 0)]
+
+
+def test_what_was_meant_for_an_earlier_incarnation_is_ignored(rig: Rig) -> None:
+    rig.assign(1)
+    rig.replica = rig.start(Incarnation("two"))
+    rig.assign(2, incarnation=ONE)
+    rig.tell(DrainRequested(ONE))
+    rig.assign(3, incarnation=Incarnation("two"))
+    rig.run(4)
+    assert {reply for reply, _ in rig.events(REPLIES)} == {reply_id(3)}
+    assert not rig.replica.draining
+
+
+def test_an_abort_ends_what_runs_and_what_waits_without_a_word(tiny_tokenizer: ChatTokenizer) -> None:
+    rig = Rig(tiny_tokenizer, capacity=1)
+    running, waiting = rig.assign(1, "a long one"), rig.assign(2)
+    rig.run(3)
+    before = rig.of(1)
+    for reply, attempt, incarnation in ((running, 2, ONE), (running, 1, Incarnation("x"))):
+        rig.tell(AbortReply(reply, attempt, incarnation))
+    rig.run()
+    assert rig.replica.load.running == 1 and len(rig.of(1)) > len(before)
+    rig.tell(AbortReply(running, 1, ONE))
+    rig.tell(AbortReply(waiting, 1, ONE))
+    before = rig.of(1)
+    rig.run(2)
+    assert (rig.of(1), rig.of(2), rig.replica.idle) == (before, [], True)
+    assert rig.replica.load.dropped == ()
+
+
+def test_a_reply_whose_record_was_not_delivered_is_dropped_and_named(rig: Rig) -> None:
+    rig.assign(1, "a long one")
+    rig.run(2)
+    rig.log.fail_deliveries(REPLIES, 1)
+    rig.run()
+    before = rig.of(1)
+    rig.assign(2, "hey")
+    rig.run(6)
+    assert (rig.of(1), rig.kinds(2)[-1]) == (before, r.Finished)
+    assert rig.replica.load.dropped == (AttemptDropped(reply_id(1), 1),)
+    rig.tell(AbortReply(reply_id(1), 1, ONE))
+    rig.run()
+    assert rig.replica.load.dropped == ()
+
+
+def test_an_end_that_was_not_delivered_is_named_too(rig: Rig) -> None:
+    rig.assign(1, "x", sampling=Sampling(1))
+    rig.log.fail_deliveries(REPLIES, 3)
+    rig.run()
+    assert (rig.of(1), rig.replica.idle) == ([], True)
+    assert rig.replica.load.dropped == (AttemptDropped(reply_id(1), 1),)
+
+
+def test_a_draining_replica_finishes_what_runs_and_gives_the_rest_away(tiny_tokenizer: ChatTokenizer) -> None:
+    rig = Rig(tiny_tokenizer, capacity=1)
+    rig.assign(1, "hey")
+    rig.assign(2)
+    rig.run()
+    rig.tell(DrainRequested(ONE))
+    rig.assign(3)
+    rig.run(4)
+    assert (rig.replica.draining, rig.replica.idle, rig.kinds(1)[-1]) == (True, True, r.Finished)
+    assert {drop.reply for drop in rig.replica.load.dropped} == {reply_id(2), reply_id(3)}
+    assert rig.kinds(2) == rig.kinds(3) == []
+
+
+def test_giving_up_names_all_that_ran_and_waited(tiny_tokenizer: ChatTokenizer) -> None:
+    rig = Rig(tiny_tokenizer, capacity=1)
+    rig.assign(1)
+    rig.assign(2, attempt=3)
+    rig.run()
+    rig.replica.drop_all()
+    assert rig.replica.load.dropped == (AttemptDropped(reply_id(1), 1), AttemptDropped(reply_id(2), 3))
+    assert (rig.replica.load.running, rig.replica.load.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("cut", range(10))
+def test_a_continuation_numbers_on_and_reads_like_the_unbroken_reply(rig: Rig, cut: int) -> None:
+    text, sampling, dead = "né STONy", Sampling(50, stop=("STOP",)), Incarnation("dead")
+    rig.assign(1, text, sampling=sampling)
+    rig.run_out()
+    whole = folded(1, *rig.of(1))
+    rig.assign(2, text, attempt=2, accepted=pack_ids(whole.ids[:cut]), sampling=sampling)
+    rig.run_out()
+    said = r.Tokens(1, dead, 1, pack_ids(whole.ids[:cut]), tuple(whole.texts[:cut])) if cut else r.Preempted(1, dead)
+    broken = folded(2, r.Started(1, "main/1", dead, "f", ORIGIN, 0), said, r.AttemptOpened(2), *rig.of(2))
+    assert (broken.texts, broken.ids, broken.gap) == (whole.texts, whole.ids, False)
+    assert broken.state is whole.state is State.FINISHED
+
+
+def test_a_continuation_of_what_had_ended_says_so_and_computes_nothing(rig: Rig) -> None:
+    rig.assign(1, attempt=2, accepted=pack_ids(rig.tokenizer.encode("he")), sampling=Sampling(2))
+    rig.run()
+    assert rig.of(1)[1:] == [r.Finished(2, ONE, "length", 2)]
+    assert (rig.seen_positions, rig.replica.idle) == ([], True)
+
+
+def test_bytes_that_are_no_request_are_put_aside_and_their_reply_fails(rig: Rig) -> None:
+    lane = Place(lane_topic("main", "paid"), 0)
+    for key, value in ((reply_id(1).encode(), b"rubbish"), (b"no reply", b"rubbish"), (reply_id(1).encode(), None)):
+        rig.log.producer().send(Append(lane, key, value))
+    rig.assign(2)
+    rig.run(4)
+    assert (rig.of(1), rig.kinds(2)[-1]) == ([r.Failed("internal")], r.Finished)
+    letters = [letter for _, letter in rig.events(DEAD_LETTERS)]
+    assert [(letter.origin.offset, letter.value) for letter in letters] == [(0, b"rubbish"), (1, b"rubbish")]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"sampling": Sampling(9, stop=("",))}, {"accepted": b"xyz"}, {"accepted": pack_ids([9_999])}],
+    ids=["an empty stop", "half an id", "an unknown id"],
+)
+def test_a_request_that_cannot_be_started_fails_alone(rig: Rig, fields: dict[str, Any]) -> None:
+    rig.assign(1, **fields)
+    rig.assign(2)
+    rig.run(4)
+    assert (rig.of(1), rig.kinds(2)[-1]) == ([r.Failed("internal")], r.Finished)
+    assert [letter.origin for _, letter in rig.events(DEAD_LETTERS)] == [ORIGIN]
+
+
+def test_a_reply_that_could_outgrow_the_context_is_not_begun(rig: Rig) -> None:
+    rig.assign(1, sampling=Sampling(rig.tokenizer.context))
+    rig.run()
+    assert rig.of(1) == [r.Failed("context_length_exceeded")]
+
+
+def test_a_heartbeat_tells_the_load(rig: Rig) -> None:
+    rig.assign(1, "a long one")
+    rig.assign(2, "hey", tier="free")
+    rig.run(2)
+    beats = Beats(rig.replica, rig.outbox(), print)
+    beats.beat(rig.replica.load)
+    [(_, beat)] = rig.events(REPLICAS)
+    assert (beat.pool, beat.slot, beat.incarnation, beat.state, beat.capacity) == ("main", 0, ONE, "ready", 2)
+    assert (beat.running, beat.waiting, beat.step, beat.fingerprint) == (2, 0, 2, rig.replica.fingerprint)
+    assert beat.lanes == tuple(LanePosition(tier, tier in ("paid", "free")) for tier in TIERS)
+
+
+def test_the_last_heartbeat_names_what_was_given_up(rig: Rig) -> None:
+    rig.assign(1)
+    rig.run()
+    beats = Beats(rig.replica, rig.outbox(), print)
+    beats.start()
+    rig.replica.draining = True
+    rig.replica.drop_all()
+    beats.stop()
+    last = rig.events(REPLICAS)[-1][1]
+    assert (last.state, last.running, last.dropped) == ("draining", 0, (AttemptDropped(reply_id(1), 1),))
+
+
+def test_a_beat_that_cannot_be_sent_is_told(rig: Rig) -> None:
+    told: list[BaseException] = []
+    outbox = rig.outbox()
+    broken = Beats(rig.replica, Outbox(outbox.producer, outbox.encoder, None), told.append)
+    with pytest.raises(AttributeError):
+        broken.run()
+    assert [type(error) for error in told] == [AttributeError]
