@@ -33,7 +33,7 @@ from streams.supervisor import Supervisor
 from tests.tiny_llama import write_tokenizer
 from tests.unit.streams.cells import CODEC, Cell, Crash
 from tests.unit.streams.staged import SIZES, posted, reply_id
-from topics.catalog import DEAD_LETTERS, TURNS, USAGE
+from topics.catalog import DEAD_LETTERS, TURNS, USAGE, generate_topic
 from topics.schemas import Decoder
 from topics.store.contract import SavedAt
 from topics.store.sqlite import SqliteStore
@@ -189,6 +189,7 @@ def test_a_death_costs_one_attempt_and_computes_no_token_twice(pipeline: Pipelin
     assert [record for record in records if isinstance(record, AttemptOpened)] == [AttemptOpened(2)]
     assert sum(len(record.texts) for record in records if isinstance(record, Tokens)) == TOKENS
     assert [usage.attempts for usage in pipeline.events(USAGE)] == [2]
+    assert [request.attempt for request in pipeline.events(generate_topic("main", "resume"))] == [2]
 
 
 def test_a_reply_that_nobody_can_take_fails_at_its_deadline(pipeline: Pipeline) -> None:
