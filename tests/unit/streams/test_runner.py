@@ -23,7 +23,7 @@ from tests.unit.streams.cells import CODEC, Cell
 from tests.unit.streams.staged import ONE, SIZES, accepted, beat, posted, reply_id
 from topics.catalog import DEAD_LETTERS, INTAKE_STATE, MESSAGES, REPLIES, SCHEMAS, generate_topic
 from topics.errors import DeliveryFailed, Fenced, Unavailable
-from topics.log import Place
+from topics.log import Place, Record
 from topics.outputs import Output
 
 INBOX = Place(MESSAGES, 0)
@@ -215,6 +215,21 @@ def test_a_replaced_process_is_fenced(cell: IntakeCell) -> None:
         cell.step(old)
     cell.step(new, times=3)
     assert cell.last_words() == {reply_id(1): Accepted}
+
+
+def test_a_record_of_a_partition_that_left_within_the_poll_is_left_to_its_new_owner(cell: IntakeCell) -> None:
+    stray = Record(Place(MESSAGES, 5), 0, 0, b"alice", CODEC.encode(posted(1)))
+    join = cell.log.group
+
+    def joined(*args: Any) -> Any:
+        member = join(*args)
+        poll = member.poll
+        member.poll = lambda *limits: [*poll(*limits), stray]
+        return member
+
+    cell.log.group = joined
+    cell.step(cell.intake(), times=3)
+    assert (cell.events(DEAD_LETTERS), cell.of_replies()) == ([], {})
 
 
 def test_a_process_that_was_silent_for_too_long_stops(cell: IntakeCell) -> None:
