@@ -143,13 +143,21 @@ class Replica:
     def _told(self, event: object) -> None:
         match event:
             case GenerateAssigned() if event.incarnation == self.identity.incarnation:
-                self._waiting[event.request.tier].append(event)
+                self._queue(event)
             case AbortReply() if event.incarnation == self.identity.incarnation:
                 self._abort(event)
             case DrainRequested() if event.incarnation == self.identity.incarnation:
                 self.draining = True
             case Undecodable():
                 self._put_aside(event)
+
+    def _queue(self, assigned: GenerateAssigned) -> None:
+        """A second request for an attempt that is here already, from a replay, would compute the same again."""
+        attempt = (assigned.request.reply, assigned.request.attempt)
+        here = [(job.sequence.reply, job.sequence.attempt) for job in self._running]
+        here += [(a.request.reply, a.request.attempt) for lane in self._waiting.values() for a in lane]
+        if attempt not in here:
+            self._waiting[assigned.request.tier].append(assigned)
 
     def _abort(self, abort: AbortReply) -> None:
         self._dropped.pop((abort.reply, abort.attempt), None)

@@ -104,9 +104,14 @@ class Router(Stage):
         outputs: list[Output] = []
         for place in self._in_tier_order():
             backlog = self._backlog[place]
-            while backlog and (replica := self._roomiest()):
-                outputs += self._send(backlog.popleft(), replica)
-                self._pace.dispatched(at_ms)
+            while backlog:
+                if backlog[0].event.deadline_ms < at_ms:
+                    backlog.popleft()  # the supervisor ends it; nobody needs to compute it
+                elif replica := self._roomiest():
+                    outputs += self._send(backlog.popleft(), replica)
+                    self._pace.dispatched(at_ms)
+                else:
+                    break
         return outputs
 
     def _roomiest(self) -> ReplicaBeat | None:

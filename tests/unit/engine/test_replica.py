@@ -214,3 +214,13 @@ def test_a_beat_that_cannot_be_sent_is_told(rig: Rig) -> None:
     with pytest.raises(AttributeError):
         broken.run()
     assert [type(error) for error in told] == [AttributeError]
+
+
+def test_a_second_request_for_an_attempt_that_is_here_is_not_computed_again(rig: Rig) -> None:
+    rig.assign(1, "hey")
+    rig.assign(1, "hey")
+    rig.run(2)
+    rig.assign(1, "hey")
+    rig.run(4)
+    assert [kind for kind in rig.kinds(1) if kind is r.Started] == [r.Started]
+    assert folded(1, *rig.of(1)).text == "hey"

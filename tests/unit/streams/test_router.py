@@ -15,7 +15,7 @@ from streams.replicas import SILENT_BEATS
 from streams.router import LANE_DEPTH, Router
 from streams.stage import Decision, Message
 from tests.unit.streams.staged import ONE, ROUTES, T0, TWO, Driven, beat, events, reply_id
-from topics.catalog import REPLIES, TIERS, generate_topic, lane_topic
+from topics.catalog import HOUR, REPLIES, TIERS, generate_topic, lane_topic
 from topics.log import Place
 
 BACKLOGS = {tier: Place(generate_topic("main", tier), 0) for tier in TIERS}
@@ -23,7 +23,7 @@ BACKLOGS = {tier: Place(generate_topic("main", tier), 0) for tier in TIERS}
 
 def request(n: int, tier: str = "paid", pool: str = "main") -> GenerateRequested:
     user, conversation = UserId("alice"), ConversationId("c")
-    return GenerateRequested(reply_id(n), 1, user, conversation, "tiny", pool, tier, b"", b"", Sampling(9), T0)
+    return GenerateRequested(reply_id(n), 1, user, conversation, "tiny", pool, tier, b"", b"", Sampling(9), T0 + HOUR)
 
 
 class Routed(Driven):
@@ -196,3 +196,11 @@ def test_late_beats_never_overfill_a_replica(capacities: list[int], steps: list[
         for slot, _ in sent(decision):
             replicas[slot].sent += 1
         assert all(one.sent - one.done <= one.capacity + LANE_DEPTH for one in replicas)
+
+
+def test_a_request_past_its_deadline_is_left_to_the_supervisor(router: Routed) -> None:
+    for n in (1, 2):
+        router(BACKLOGS["paid"], replace(request(n), deadline_ms=T0), T0, reply_id(n))
+    router.ask(3)
+    assert replies(router.beat(beat(capacity=9), at_ms=T0 + 1)) == [reply_id(3)]
+    assert router.committed("paid") == 3
