@@ -40,6 +40,8 @@ from topics.schemas import Decoder, publish
 from topics.store.contract import SavedAt, Store
 from topics.store.sqlite import SqliteStore
 
+CLOSE_S = 3.0
+
 logger = logging.getLogger(__name__)
 
 
@@ -85,7 +87,11 @@ STAGES: dict[str, Callable[[Cell, Incarnation], Stage]] = {
 
 
 def run(names: Sequence[str]) -> int:
-    """Runs the named stages until SIGTERM or SIGINT; returns the exit status. Raises SettingError for bad settings."""
+    """Runs the named stages until SIGTERM or SIGINT; returns the exit status. Raises SettingError for bad settings.
+
+    When one has failed the process ends at once with status 1: a commit that waits for a broker may wait for ever, and
+    would keep whoever started the process from starting it again.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(levelname)s %(message)s")
     kafka, streams = load(KafkaConfig, os.environ), load(StreamsConfig, os.environ)
     cell = Cell(kafka, streams, ChatTokenizer.load(streams.model), SqliteStore(streams.store), Routes(kafka.sizes))
@@ -100,9 +106,13 @@ def run(names: Sequence[str]) -> int:
         if all(driver.running for driver in drivers):
             announce(os.environ)
             break
+    stopping.wait()
     for driver in drivers:
-        driver.join()
-    return 1 if any(driver.failed for driver in drivers) else 0
+        driver.join(CLOSE_S if any(driver.failed for driver in drivers) else None)
+    if any(driver.failed for driver in drivers):
+        logging.shutdown()
+        os._exit(1)
+    return 0
 
 
 class Driver(threading.Thread):
