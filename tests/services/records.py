@@ -41,6 +41,7 @@ class Records:
     def __init__(self, kafka: str) -> None:
         self._log = KafkaLog(KafkaConfig(kafka=kafka))
         self._admin = AdminClient({"bootstrap.servers": kafka})
+        self._producer = self._log.producer()
         self._codec = Codec()
         self._readers: dict[str, Reader] = {}
         self._seen: dict[str, list[tuple[Record, Any]]] = {}
@@ -51,6 +52,7 @@ class Records:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for reader in self._readers.values():
             reader.close()
+        self._producer.close()
 
     def read(self, topic: str) -> list[tuple[Record, Any]]:
         """All committed records of a topic with their events, None for what is none, up to its end as it is now."""
@@ -109,14 +111,14 @@ class Records:
                 folded.setdefault(name, Reply(name)).apply(record.offset, event)
         return folded
 
-    def append(self, topic: str, key: bytes | None, value: bytes | None) -> Origin:
-        """Writes one record to partition 0; returns where it lies."""
-        producer, end = self._log.producer(), self.ends(topic)[0]
-        producer.send(Append(Place(topic, 0), key, value))
-        producer.flush(PATIENCE_S)
-        producer.close()
-        appended = [record for record, _ in self.read(topic) if record.place.partition == 0 and record.offset >= end]
-        return Origin(topic, 0, next(r.offset for r in appended if (r.key, r.value) == (key, value)))
+    def append(self, topic: str, key: bytes, *values: bytes | None) -> list[Origin]:
+        """Writes records to partition 0; returns where they lie."""
+        end, place = self.ends(topic)[0], Place(topic, 0)
+        for value in values:
+            self._producer.send(Append(place, key, value))
+        self._producer.flush(PATIENCE_S)
+        appended = [record for record, _ in self.read(topic) if record.place == place and record.offset >= end]
+        return [Origin(*place, next(r.offset for r in appended if r.key == key and r.value == v)) for v in values]
 
     def encoded(self, event: object) -> bytes:
         return self._codec.encode(event)
