@@ -11,6 +11,7 @@ import typer
 
 from infra.commands import chat, local, log, processes
 from schemas.settings import SettingError
+from topics.errors import TopicsError
 
 OURS = frozenset({"schemas", "topics", "streams", "engine", "edge", "infra"})
 
@@ -32,6 +33,8 @@ def main() -> None:
     try:
         app()
     except SettingError as error:
+        sys.exit(f"laneway: {error}")
+    except TopicsError as error:
         sys.exit(f"laneway: {error}")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in OURS:

@@ -15,9 +15,9 @@ from confluent_kafka import Producer as KafkaProducer
 from topics.catalog import LARGEST_RECORD
 from topics.config import KafkaConfig
 from topics.errors import DeliveryFailed
-from topics.kafka_consumers import KafkaGroupConsumer, KafkaReader, partitions_of
+from topics.kafka_consumers import KafkaGroupConsumer, KafkaMembership, KafkaReader, partitions_of
 from topics.kafka_errors import REQUEST_TIMEOUT_S, errors, translated
-from topics.log import Append, Delivered, GroupConsumer, Place, Position, Rebalance
+from topics.log import Append, Delivered, Place, Position, Rebalance
 
 PRODUCER = {
     "enable.idempotence": True,
@@ -120,11 +120,10 @@ class KafkaTransactions:
             client.init_transactions(REQUEST_TIMEOUT_S)
 
     def commit(
-        self, appends: Iterable[Append], positions: Mapping[Place, Position], consumer: GroupConsumer, timeout_s: float
+        self, appends: Iterable[Append], positions: Mapping[Place, Position], membership: object, timeout_s: float
     ) -> None:
-        member = cast(KafkaGroupConsumer, consumer)
+        member = cast(KafkaMembership, membership)
         member.check(positions)
-        group = member.group_metadata()
         with errors("committing a transaction"):
             self._client.begin_transaction()
             try:
@@ -132,7 +131,7 @@ class KafkaTransactions:
                     place = append.place
                     self._client.produce(place.topic, append.value, append.key, place.partition)
                     self._client.poll(0)
-                self._client.send_offsets_to_transaction(partitions_of(positions), group, timeout_s)
+                self._client.send_offsets_to_transaction(partitions_of(positions), member.metadata, timeout_s)
                 self._client.commit_transaction(timeout_s)
             except KafkaException as raised:
                 if not raised.args[0].fatal():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import dataclass
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -87,6 +88,18 @@ class KafkaReader(_Polling):
         return found
 
 
+@dataclass(frozen=True)
+class KafkaMembership:
+    """A member's generation, for the coordinator, and its places, for us: the coordinator looks at members only."""
+
+    metadata: object
+    held: frozenset[Place]
+
+    def check(self, places: Iterable[Place]) -> None:
+        """Raises Fenced for a place that is not this member's."""
+        check_held(places, self.held)
+
+
 class KafkaGroupConsumer(_Polling):
     def __init__(self, client: Consumer, topics: Collection[str], rebalance: Rebalance) -> None:
         super().__init__(client)
@@ -109,18 +122,13 @@ class KafkaGroupConsumer(_Polling):
         return {Place(p.topic, p.partition): Position(p.offset, p.metadata or "") for p in found if p.offset >= 0}
 
     def commit(self, positions: Mapping[Place, Position]) -> None:
-        self.check(positions)
+        check_held(positions, self._held)
         if positions:
             with errors("committing positions"):
                 self._client.commit(offsets=partitions_of(positions), asynchronous=False)
 
-    def check(self, places: Iterable[Place]) -> None:
-        """Raises Fenced for a place that is not this member's; the coordinator itself looks at members only."""
-        if foreign := sorted(set(places) - self._held):
-            raise Fenced(f"committing positions: {', '.join(map(str, foreign))} belong to another member")
-
-    def group_metadata(self) -> object:
-        return self._client.consumer_group_metadata()
+    def membership(self) -> KafkaMembership:
+        return KafkaMembership(self._client.consumer_group_metadata(), frozenset(self._held))
 
     def _assigned(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         places = [Place(p.topic, p.partition) for p in partitions]
@@ -143,6 +151,11 @@ class KafkaGroupConsumer(_Polling):
         self._held.clear()
         self._rebalance.lost([Place(p.topic, p.partition) for p in partitions])
         client.unassign()
+
+
+def check_held(places: Iterable[Place], held: Set[Place]) -> None:
+    if foreign := sorted(set(places) - held):
+        raise Fenced(f"committing positions: {', '.join(map(str, foreign))} belong to another member")
 
 
 def partitions_of(positions: Mapping[Place, Position]) -> list[TopicPartition]:

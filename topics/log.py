@@ -89,6 +89,9 @@ class GroupConsumer(Protocol):
     def commit(self, positions: Mapping[Place, Position]) -> None:
         """Commits and waits. Raises Fenced when this member no longer owns a place."""
 
+    def membership(self) -> object:
+        """Proves to a transaction which places this member holds. Asked between polls, by the consumer's own thread."""
+
     def close(self) -> None:
         """Leaves the group; calls `Rebalance.revoked` for what it still holds."""
 
@@ -97,9 +100,9 @@ class Transactions(Protocol):
     """The one transactional producer of a process. Opening it fences every earlier holder of the same id."""
 
     def commit(
-        self, appends: Iterable[Append], positions: Mapping[Place, Position], consumer: GroupConsumer, timeout_s: float
+        self, appends: Iterable[Append], positions: Mapping[Place, Position], membership: object, timeout_s: float
     ) -> None:
-        """Appends and commits positions of `consumer`'s group, all or nothing. Raises Fenced or Unavailable."""
+        """Appends, and commits positions for a member of a group, all or nothing. Raises Fenced or Unavailable."""
 
     def close(self) -> None: ...
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from topics.errors import DeliveryFailed, Fenced, TopicMismatch, Unavailable
-from topics.log import Append, Delivered, GroupConsumer, Place, Position, Rebalance, Record
+from topics.log import Append, Delivered, Place, Position, Rebalance, Record
 from topics.memory_group import Group, MemoryGroupConsumer
 from topics.memory_partition import Cursors, Partition
 
@@ -146,11 +146,11 @@ class MemoryTransactions:
         self,
         appends: Iterable[Append],
         positions: Mapping[Place, Position],
-        consumer: GroupConsumer,
+        membership: object,
         timeout_s: float,
     ) -> None:
-        if not isinstance(consumer, MemoryGroupConsumer):
-            raise TypeError(f"{consumer!r} is no group member of this log")
+        if not isinstance(membership, MemoryGroupConsumer):
+            raise TypeError(f"{membership!r} is no group member of this log")
         appends = tuple(appends)
         with self._log.changed:
             if self._log.epochs[self._name] != self._epoch:
@@ -159,7 +159,7 @@ class MemoryTransactions:
             if refusals:
                 raise Unavailable(f"transaction of {self._name} aborted: {refusals[0]}")
             try:
-                consumer.commit(positions)
+                membership.commit(positions)
             except Fenced:
                 self._write(appends, aborted=True)
                 raise

@@ -87,6 +87,9 @@ class MemoryGroupConsumer:
         with self._changed:
             return {place: self.group.committed[place] for place in places if place in self.group.committed}
 
+    def membership(self) -> MemoryGroupConsumer:
+        return self
+
     def commit(self, positions: Mapping[Place, Position]) -> None:
         with self._changed:
             self.check_holds(positions)

@@ -40,7 +40,9 @@ from topics.schemas import Decoder, publish
 from topics.store.contract import SavedAt, Store
 from topics.store.sqlite import SqliteStore
 
-CLOSE_S = 3.0
+CLOSE_S = 10.0
+FAILED_CLOSE_S = 3.0
+STANDS_STILL_S = 120.0
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +91,8 @@ STAGES: dict[str, Callable[[Cell, Incarnation], Stage]] = {
 def run(names: Sequence[str]) -> int:
     """Runs the named stages until SIGTERM or SIGINT; returns the exit status. Raises SettingError for bad settings.
 
-    When one has failed the process ends at once with status 1: a commit that waits for a broker may wait for ever, and
-    would keep whoever started the process from starting it again.
+    When one has failed, or stands still, the process ends with status 1 whatever its other threads wait for: whoever
+    started it is to start it again.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(levelname)s %(message)s")
     kafka, streams = load(KafkaConfig, os.environ), load(StreamsConfig, os.environ)
@@ -102,16 +104,21 @@ def run(names: Sequence[str]) -> int:
     drivers = [Driver(name, cell, stopping) for name in names]
     for driver in drivers:
         driver.start()
-    while not stopping.wait(0.05):
-        if all(driver.running for driver in drivers):
-            announce(os.environ)
-            break
-    stopping.wait()
+    while not stopping.wait(0.05) and not all(driver.running for driver in drivers):
+        pass
+    if not stopping.is_set():
+        logger.info("running: %s", ", ".join(names))
+        announce(os.environ)
+    while not stopping.wait(1.0):
+        for driver in drivers:
+            driver.check()
+    until = time.monotonic() + (FAILED_CLOSE_S if any(driver.failed for driver in drivers) else CLOSE_S)
     for driver in drivers:
-        driver.join(CLOSE_S if any(driver.failed for driver in drivers) else None)
-    if any(driver.failed for driver in drivers):
+        driver.join(max(0.0, until - time.monotonic()))
+    if any(driver.failed or driver.is_alive() for driver in drivers):
         logging.shutdown()
-        os._exit(1)
+        os._exit(1)  # a thread that waits for a broker may wait for ever
+    logger.info("stopped")
     return 0
 
 
@@ -122,13 +129,22 @@ class Driver(threading.Thread):
         super().__init__(name=name)
         self._cell, self._stopping = cell, stopping
         self.running = self.failed = False
+        self._stepped_at = time.monotonic()
+
+    def check(self) -> None:
+        """Counts as failed when no step has ended for STANDS_STILL_S, more than all timeouts of a step together."""
+        if time.monotonic() - self._stepped_at > STANDS_STILL_S and not self._stopping.is_set():
+            logger.error("stage %s has stood still for %.0f s", self.name, STANDS_STILL_S)
+            self.failed = True
+            self._stopping.set()
 
     def run(self) -> None:
         try:
             runner = runner_of(self.name, self._cell)
             self.running = True
             while not self._stopping.is_set():
-                runner.step(time.monotonic())
+                self._stepped_at = time.monotonic()
+                runner.step(self._stepped_at)
             runner.close()
         except TopicsError as error:
             self.failed = True

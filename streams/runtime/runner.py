@@ -67,6 +67,7 @@ class Runner:
         self._commit_running: Future[None] | None = None
         self._commit_at = 0.0
         self._lost: Collection[Place] = ()
+        self._membership: object = None
         self._producer = shell.log.producer(ACKNOWLEDGE_S)
         self._transactions: Transactions | None = None
         if stage.transactional:
@@ -102,6 +103,8 @@ class Runner:
         records = self._consumer.poll(BATCH, SHARED_POLL_S if quick else POLL_S)
         if self._lost:
             raise Fenced(f"{self._stage.name} lost {len(self._lost)} partitions to another process")
+        if self._transactions:
+            self._membership = self._consumer.membership()  # not from a rebalance or another thread: it could hang
         held = [record for record in records if record.place in self._next]  # the rest was given up within this poll
         return held + (self._broadcast.poll(BATCH, 0.0) if self._stage.broadcast else [])
 
@@ -150,7 +153,7 @@ class Runner:
             self._commit_running.result()
             self._commit_running = None
         positions = self._uncommitted()
-        if not positions:
+        if not positions or (self._transactions and self._membership is None):
             return
         self._producer.flush(ACKNOWLEDGE_S)
         if self._transactions is None:
@@ -159,7 +162,9 @@ class Runner:
             outputs, self._with_offsets = [*self._stage.changes(), *self._with_offsets], []
             appends = [self._shell.encoder.append(output) for output in outputs]
             commit = self._transactions.commit
-            self._commit_running = self._shell.beside.submit(commit, appends, positions, self._consumer, ACKNOWLEDGE_S)
+            self._commit_running = self._shell.beside.submit(
+                commit, appends, positions, self._membership, ACKNOWLEDGE_S
+            )
         self._committed |= positions
 
     def _uncommitted(self) -> dict[Place, Position]:

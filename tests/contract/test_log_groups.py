@@ -16,7 +16,9 @@ def test_a_transaction_lands_with_its_positions(cluster: Cluster) -> None:
     member, transactions = Member(cluster.log, source, source, "a"), cluster.log.transactions(source)
     drive([member], lambda: bool(member.held))
     position = {Place(source, 0): Position(7, "L=3")}
-    transactions.commit([Append(target, b"k", b"1"), Append(target, b"k", b"2")], position, member.consumer, PATIENCE_S)
+    transactions.commit(
+        [Append(target, b"k", b"1"), Append(target, b"k", b"2")], position, member.consumer.membership(), PATIENCE_S
+    )
     reader = cluster.log.reader(committed_only=True)
     reader.add(target, 0)
     assert values(read_to_end(reader, target)) == [b"1", b"2"]
@@ -31,8 +33,12 @@ def test_a_newer_holder_of_a_name_fences_the_earlier(cluster: Cluster) -> None:
     drive([member], lambda: bool(member.held))
     newer = cluster.log.transactions(source)
     with pytest.raises(Fenced):
-        earlier.commit([Append(target, b"k", b"e")], {Place(source, 0): Position(1)}, member.consumer, PATIENCE_S)
-    newer.commit([Append(target, b"k", b"n")], {Place(source, 0): Position(2)}, member.consumer, PATIENCE_S)
+        earlier.commit(
+            [Append(target, b"k", b"e")], {Place(source, 0): Position(1)}, member.consumer.membership(), PATIENCE_S
+        )
+    newer.commit(
+        [Append(target, b"k", b"n")], {Place(source, 0): Position(2)}, member.consumer.membership(), PATIENCE_S
+    )
     reader = cluster.log.reader(committed_only=True)
     reader.add(target, 0)
     assert values(read_to_end(reader, target)) == [b"n"]
@@ -49,7 +55,7 @@ def test_a_member_that_was_replaced_commits_nothing(cluster: Cluster) -> None:
     drive([member], lambda: bool(member.held))
     positions = {Place(source, 0): Position(1)}
     with pytest.raises(Fenced):
-        transactions.commit([Append(target, b"k", b"v")], positions, replaced.consumer, PATIENCE_S)
+        transactions.commit([Append(target, b"k", b"v")], positions, replaced.consumer.membership(), PATIENCE_S)
     with pytest.raises(Fenced):
         replaced.consumer.commit(positions)
     assert member.consumer.committed(positions) == {}
@@ -64,7 +70,7 @@ def test_an_aborted_record_is_seen_by_nobody_who_asks_for_committed_ones(cluster
     drive([member], lambda: bool(member.held))
     with pytest.raises(Fenced):
         appends = [Append(target, b"k", b"aborted")]
-        transactions.commit(appends, {Place(source, 0): Position(1)}, replaced.consumer, PATIENCE_S)
+        transactions.commit(appends, {Place(source, 0): Position(1)}, replaced.consumer.membership(), PATIENCE_S)
     write(cluster.log, target, b"after")
     follower = Member(cluster.log, target.topic, target.topic, "f")
     drive([follower], lambda: bool(follower.records))

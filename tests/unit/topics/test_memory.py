@@ -39,7 +39,7 @@ def test_a_member_that_was_expelled_writes_nothing_that_counts(log: MemoryLog) -
     zombie.poll(0)
     log.expel("g", "a")
     with pytest.raises(Fenced):
-        transactions.commit([Append(PLACES[0], b"k", b"v")], {PLACES[1]: Position(1)}, zombie.consumer, 1)
+        transactions.commit([Append(PLACES[0], b"k", b"v")], {PLACES[1]: Position(1)}, zombie.consumer.membership(), 1)
     reader, anyone = log.reader(committed_only=True), log.reader()
     for each in (reader, anyone):
         each.add(PLACES[0], 0)
@@ -78,9 +78,9 @@ def test_a_transaction_with_a_failed_delivery_leaves_no_trace(log: MemoryLog) ->
     appends, positions = [Append(place, b"k", b"v") for place in PLACES], {PLACES[0]: Position(1)}
     log.fail_deliveries("t", 1)
     with pytest.raises(Unavailable, match="did not acknowledge"):
-        transactions.commit(appends, positions, member.consumer, 1)
+        transactions.commit(appends, positions, member.consumer.membership(), 1)
     assert (log.reader().end(PLACES[0]), member.consumer.committed(PLACES)) == (0, {})
-    transactions.commit(appends, positions, member.consumer, 1)
+    transactions.commit(appends, positions, member.consumer.membership(), 1)
     assert member.consumer.committed(PLACES) == positions
 
 
