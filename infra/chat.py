@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,8 +26,9 @@ class ChatError(Exception):
 
 
 class Chat:
-    def __init__(self, edges: tuple[str, ...], key: str, conversation: str, model: str | None = None) -> None:
-        self.edges, self.conversation, self.model = edges, conversation, model
+    def __init__(self, edges: tuple[str, ...], key: str, conversation: str, options: Mapping[str, Any]) -> None:
+        """`options` go into every message's body, such as model, max_tokens or temperature."""
+        self.edges, self.conversation, self.options = edges, conversation, options
         headers = {"Authorization": f"Bearer {key}"}
         # A stream is silent while its reply waits in the queue; the keep-alive comments bound the silence.
         self._http = httpx.Client(headers=headers, timeout=httpx.Timeout(30.0, connect=2.0), trust_env=False)
@@ -47,13 +48,23 @@ class Chat:
         try:
             return self._follow(reply, show)
         except KeyboardInterrupt:
-            self._http.post(f"{self.edges[0]}/v1/replies/{reply}/stop")
+            self._stop(reply)
             raise
 
+    def _stop(self, reply: str) -> None:
+        """Asks each edge once, the first that answers is enough. Raises ChatError if none does."""
+        for edge in self.edges:
+            try:
+                checked(self._http.post(f"{edge}/v1/replies/{reply}/stop"))
+                return
+            except httpx.TransportError:
+                continue
+        raise ChatError(f"no edge takes the stop of reply {reply}, which goes on: {', '.join(self.edges)}")
+
     def _post(self, text: str) -> str:
-        body = {"text": text} | ({"model": self.model} if self.model else {})
+        body = {**self.options, "text": text}
         headers = {"Idempotency-Key": uuid.uuid4().hex}
-        gave_up = time.monotonic() + PATIENCE
+        gave_up, refusal = time.monotonic() + PATIENCE, "it cannot be reached"
         for edge in self._edges():
             if time.monotonic() > gave_up:
                 break
@@ -64,7 +75,8 @@ class Chat:
                 continue
             if answer.status_code != 503:
                 return str(checked(answer)["reply"])
-        raise ChatError(f"no edge takes the message: {', '.join(self.edges)}")
+            refusal = message_of(answer.json())
+        raise ChatError(f"no edge takes the message: {', '.join(self.edges)}: {refusal}")
 
     def _follow(self, reply: str, show: Callable[[str], None]) -> str:
         cursor, gave_up = "", time.monotonic() + PATIENCE
@@ -83,7 +95,8 @@ class Chat:
                         return ended(event.event, event.json())
             except (httpx.TransportError, httpx_sse.SSEError):
                 continue
-        raise ChatError(f"the stream of reply {reply} broke, and no edge continues it: {', '.join(self.edges)}")
+        where = f"GET /v1/replies/{reply}/events"
+        raise ChatError(f"the stream broke and no edge continues it; the reply goes on, and {where} has the rest")
 
     def _events(self, url: str, cursor: str) -> Iterator[httpx_sse.ServerSentEvent]:
         headers = {"Last-Event-ID": cursor} if cursor else {}
@@ -117,7 +130,9 @@ def message_of(body: dict[str, Any]) -> str:
 
 
 def ended(how: str, body: dict[str, Any]) -> str:
-    """The end of a reply. Raises ChatError when it has none of its own making."""
+    """The end of a reply: `finished`, `stopped`, `length` if it was cut. Raises ChatError for one that broke."""
+    if body.get("finish_reason") == "length":
+        return "length"
     if how in ("failed", "shed"):
         raise ChatError(f"the reply has {how}: {body.get('reason', 'no reason given')}")
     return how

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
@@ -14,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from topics.catalog import Topic, catalog
 from topics.config import KafkaConfig
 from topics.errors import TopicMismatch, Unavailable
+from topics.kafka_errors import LIBRDKAFKA
 
 REQUEST_TIMEOUT_S = 30.0
 DANGEROUS = ("cleanup.policy", "message.timestamp.type", "min.compaction.lag.ms")
@@ -83,7 +85,7 @@ def _endless(value: str) -> float:
 
 def inspect(config: KafkaConfig) -> Report:
     """The catalog against the cluster, nothing changed. Raises Unavailable."""
-    client = AdminClient({**config.connection()})
+    client = _client(config)
     topics = catalog(config.sizes)
     found = _describe(client, topics)
     missing = tuple(topic.name for topic in topics if topic.name not in found)
@@ -99,8 +101,13 @@ def ensure(config: KafkaConfig) -> Report:
         told = "; ".join(dangerous)
         raise TopicMismatch(f"{told}. Set these topics as the catalog says, or point LANEWAY_KAFKA at another cluster")
     wanted = [topic for topic in catalog(config.sizes) if topic.name in report.missing]
-    _create(AdminClient({**config.connection()}), wanted, config.replication)
+    _create(_client(config), wanted, config.replication)
     return Report(report.topics, (), report.missing, report.differences)
+
+
+def _client(config: KafkaConfig) -> AdminClient:
+    settings: dict[str, Any] = {**config.connection(), "log_level": 3, "logger": LIBRDKAFKA}
+    return AdminClient(settings)
 
 
 def _describe(client: AdminClient, topics: Sequence[Topic]) -> dict[str, Found]:

@@ -16,7 +16,7 @@ from topics.catalog import LARGEST_RECORD
 from topics.config import KafkaConfig
 from topics.errors import DeliveryFailed
 from topics.kafka_consumers import KafkaGroupConsumer, KafkaMembership, KafkaReader, partitions_of
-from topics.kafka_errors import REQUEST_TIMEOUT_S, errors, translated
+from topics.kafka_errors import LIBRDKAFKA, REQUEST_TIMEOUT_S, errors, translated
 from topics.log import Append, Delivered, Place, Position, Rebalance
 
 PRODUCER = {
@@ -48,7 +48,7 @@ class KafkaLog:
     """A factory of clients for the cluster of `config`; keeps the contract of `topics.log.Log`."""
 
     def __init__(self, config: KafkaConfig) -> None:
-        self._connection: dict[str, Any] = {**config.connection(), "log_level": 3}
+        self._connection: dict[str, Any] = {**config.connection(), "log_level": 3, "logger": LIBRDKAFKA}
 
     def producer(self, delivery_timeout_s: float = 10.0) -> KafkaLogProducer:
         timeout = {"delivery.timeout.ms": int(delivery_timeout_s * 1000)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -36,6 +37,26 @@ _PASSING = {
     KafkaError._TRANSPORT,
 }
 MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+
+
+class Sparsely(logging.Filter):
+    """librdkafka says the same of every client and connection, many times a second: one line a minute of each kind."""
+
+    def __init__(self, every_s: float = 60.0) -> None:
+        super().__init__()
+        self._every_s = every_s
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.getMessage().split(" ", 1)[0]
+        if record.created - self._said.get(kind, 0.0) < self._every_s:
+            return False
+        self._said[kind] = record.created
+        return True
+
+
+LIBRDKAFKA = logging.getLogger("librdkafka")
+LIBRDKAFKA.addFilter(Sparsely())
 
 
 def translated(error: KafkaError, doing: str) -> TopicsError:

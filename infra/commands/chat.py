@@ -21,6 +21,8 @@ def chat(
     text: Annotated[str | None, typer.Argument(help="One message; without it a conversation starts.")] = None,
     conversation: Annotated[str | None, typer.Option(help="Go on with this conversation.")] = None,
     model: Annotated[str | None, typer.Option(help="A name that GET /v1/models lists.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens a reply may have.")] = 300,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="0 is greedy; else the model's own.")] = None,
     url: Annotated[list[str] | None, typer.Option(help="Edge; give it again for one to resume on.")] = None,
     key: Annotated[str | None, typer.Option(help="API key.", show_default=False)] = None,
 ) -> None:
@@ -32,13 +34,16 @@ def chat(
     from infra.chat import Chat, ChatError
 
     edges, api_key = reach(url, key)
-    talk = Chat(edges, api_key, conversation or f"chat-{uuid.uuid4().hex[:12]}", model)
+    asked = {"model": model, "max_tokens": max_tokens, "temperature": temperature}
+    options = {name: value for name, value in asked.items() if value is not None}
+    talk = Chat(edges, api_key, conversation or f"chat-{uuid.uuid4().hex[:12]}", options)
     with talk:
         try:
             if text is not None:
-                talk.say(text, show)
+                tell_end(talk.say(text, show), max_tokens)
+                typer.echo(f"(go on with --conversation {talk.conversation})", err=True)
             else:
-                loop(talk)
+                loop(talk, max_tokens)
         except ChatError as error:
             fail(error)
         except KeyboardInterrupt:
@@ -49,16 +54,23 @@ def reach(url: list[str] | None, key: str | None) -> tuple[tuple[str, ...], str]
     """The edges and the key to use: those given, else the running stack's."""
     from infra.local.state import DataFolder
 
+    for edge in url or ():
+        if not edge.startswith(("http://", "https://")):
+            fail(f"--url {edge}: expected http://host:port or https://host:port")
+    if key and not key.isascii():
+        fail("--key: expected ASCII characters")
     if url and key:
-        return tuple(url), key
+        return tuple(edge.rstrip("/") for edge in url), key
     try:
         up = DataFolder(load(UpConfig, os.environ).data).running()
     except NothingRuns as error:
         fail(error, 3)
-    return tuple(url or up.edges), key or up.api_key
+    if not up.edges:
+        fail("laneway is still starting; `laneway status` says when it is ready")
+    return tuple(edge.rstrip("/") for edge in url or up.edges), key or up.api_key
 
 
-def loop(talk: Chat) -> None:
+def loop(talk: Chat, max_tokens: int) -> None:
     from infra.chat import ChatError
 
     say(f"conversation {talk.conversation}; Ctrl-D ends it")
@@ -71,11 +83,16 @@ def loop(talk: Chat) -> None:
         if not line:
             continue
         try:
-            talk.say(line, show)
+            tell_end(talk.say(line, show), max_tokens)
         except KeyboardInterrupt:
             say("\n(stopped)")
         except ChatError as error:
             typer.echo(f"laneway: {error}", err=True)
+
+
+def tell_end(how: str, max_tokens: int) -> None:
+    if how == "length":
+        typer.echo(f"(cut at {max_tokens} tokens; --max-tokens allows more)", err=True)
 
 
 def show(text: str) -> None:

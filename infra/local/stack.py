@@ -130,7 +130,7 @@ class Stack:
     ) -> None:
         self.config, self.log, self.say = config, log, say
         self.folder = DataFolder(config.data)
-        self.folder.path.mkdir(parents=True, exist_ok=True)
+        self.folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.supervisor = Supervisor(self.folder.logs, say, self._changed)
         self.keys = {user: self._key(user) for user in users}
         keys.keep(self.folder.cell_key, secrets.token_hex(32))
@@ -139,13 +139,15 @@ class Stack:
     def start(self, env: Mapping[str, str], ensure_topics: Callable[[KafkaConfig], object]) -> Places:
         """Starts everything and waits until it is ready. `env` goes to each process. Raises LocalError."""
         self.clear_leftovers()
+        self._up = Up.of_this_process((), next(iter(self.keys.values())), self.config.kafka)
+        self._changed([])
         ports = self._ports("edges", self.config.edge_port)
         model = self.model()
         self.folder.ready.mkdir(parents=True, exist_ok=True)
         places = Places(
             self.config.kafka or self.start_broker(), ports, model, self.log.replies, {**served(model), **env}
         )
-        self._up = Up.of_this_process(places.edges, next(iter(self.keys.values())), places.kafka)
+        self._up = replace(self._up, edges=places.edges, kafka=places.kafka)
         ensure_topics(replace(self.log, kafka=places.kafka))
         self.say("starting the stages, the replica and two edges")
         for child in children(self.config, self.folder, places):

@@ -65,7 +65,7 @@ class DataFolder:
 
     def lock(self) -> IO[str]:
         """Held until the returned file is closed, or this process ends. Raises AlreadyRunning."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = (self.path / "up.lock").open("a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
