@@ -21,7 +21,7 @@ from schemas.settings import SettingError, load
 from topics.config import KafkaConfig
 from topics.errors import Unavailable
 from topics.kafka import KafkaLog
-from topics.schemas import Decoder
+from topics.schemas import Decoder, publish
 from topics.store.sqlite import SqliteStore
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
     read_keys_at_start(config)
     store = open_store(config)
     around = Surroundings(KafkaLog(kafka), store, kafka.sizes, Codec())
+    publish(around.log, around.codec)
     process = EdgeProcess(config, around, config.port if port is None else port)
     process.run()
     store.close()

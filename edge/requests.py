@@ -61,7 +61,7 @@ def read_message(body: bytes, defaults: Defaults) -> MessageRequest:
     """The message in a request's body."""
     fields = _json_object(body)
     if unknown := sorted(fields.keys() - set(FIELDS)):
-        raise _bad(unknown[0], fields[unknown[0]], f"no such field; the fields are {', '.join(FIELDS)}")
+        raise _bad(unknown[0], fields[unknown[0]], f"one of the fields {', '.join(FIELDS)}, and no other")
     return MessageRequest(
         text=_text(fields),
         model=_model(fields, defaults.models),

@@ -32,7 +32,7 @@ _QUANTISATION = re.compile(r"[.-](q\d\w*|f16|f32|bf16)$")
 def prepare(gguf: Path, folder: Path, temperature: float = 1.0, top_p: float = 1.0) -> None:
     """Fills `folder`, which may exist; the model's name is the file's, less its quantisation.
 
-    `temperature` and `top_p` are what its authors advise for requests that ask for none; no GGUF file holds them.
+    `temperature` and `top_p` are for requests that ask for none; no GGUF file holds them.
 
     Raises UnsupportedModel for a tokenizer or a chat template that is not known here.
     """

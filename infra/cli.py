@@ -6,6 +6,8 @@ A command imports what it runs only when it runs, so help is quick and each role
 from __future__ import annotations
 
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -19,7 +21,6 @@ app = typer.Typer(
     name="laneway",
     help="LLM chat serving as an event-sourced pipeline on Kafka: every token is a numbered record in a durable log.",
     epilog="Start with: laneway up",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -27,6 +28,18 @@ local.register(app)
 chat.register(app)
 log.register(app)
 processes.register(app)
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"laneway {metadata.version('laneway')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def main() -> None:

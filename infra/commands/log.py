@@ -28,7 +28,7 @@ def tail(
 ) -> None:
     """Print a reply's records from the log, decoded, from the first one on and then live until it ends.
 
-    Each line: offset, record, what it did (counted, or why it did not), and its fields.
+    Each line: milliseconds since the first record, offset, record, what it did (counted, or why it did not), fields.
     """
     from topics.kafka import KafkaLog
 
@@ -58,6 +58,7 @@ class Printer:
         self.done = threading.Event()
         self.error: BaseException | None = None
         self.lines = 0
+        self.began_ms = 0
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -74,13 +75,15 @@ class Printer:
         self.done.set()
 
     def _line(self, record: Record) -> str:
+        self.began_ms = self.began_ms or record.timestamp_ms
+        place = f"+{record.timestamp_ms - self.began_ms:<7} {record.offset:>8}"
         try:
             event = self.codec.decode(record.value)
         except CodecError as error:
-            return f"{record.offset:>8}  {error}"
+            return f"{place}  {error}"
         verdict = self.reply.apply(record.offset, event)
         shown = " ".join(f"{f.name}={_shown(f.name, getattr(event, f.name))}" for f in fields(event))
-        return f"{record.offset:>8}  {type(event).__name__:<16} {verdict.name.lower():<8} {shown}"
+        return f"{place}  {type(event).__name__:<16} {verdict.name.lower():<8} {shown}"
 
 
 def _shown(name: str, value: Any) -> str:

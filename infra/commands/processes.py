@@ -41,7 +41,9 @@ def replica(slot: Annotated[int, typer.Option(min=0, help="The lane partition it
     raise typer.Exit(run(slot))
 
 
-def edge(port: Annotated[int, typer.Option(min=1, max=65535, help="The TCP port for HTTP.")]) -> None:
+def edge(
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="The TCP port; else LANEWAY_PORT.")] = None,
+) -> None:
     """Run one edge: the HTTP API and SSE streams. LANEWAY_EDGE_PARTITIONS sets its homes."""
     from edge.main import run
 

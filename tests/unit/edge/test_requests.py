@@ -65,7 +65,7 @@ def test_a_bad_value_is_refused_by_name(field: str, value: object) -> None:
     error = refused(json.dumps({"text": "hi", field: value}).encode())
     assert error.param == field
     assert error.message.startswith(f"{field}=")
-    assert "expected" in error.message or "no such field" in error.message
+    assert "expected" in error.message
 
 
 @pytest.mark.parametrize(
