@@ -52,9 +52,9 @@ class Stack:
         self.urls, self.kafka = places.edges, places.kafka
         return self
 
-    def kill(self, name: str, signum: int = signal.SIGKILL) -> None:
-        """Ends a process such as `replica-0`, `edge-1`, `stages` or `kafka`, and waits until it has gone."""
-        self._stack.supervisor.stop(name, signum)
+    def kill(self, name: str, signum: int = signal.SIGKILL) -> int | None:
+        """Ends a process such as `replica-0`, `edge-1`, `stages` or `kafka`; its exit status once it has gone."""
+        return self._stack.supervisor.stop(name, signum)
 
     def freeze(self, name: str) -> None:
         self._stack.supervisor.signal(name, signal.SIGSTOP)

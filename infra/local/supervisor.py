@@ -88,8 +88,8 @@ class Supervisor:
             for one in self._all.values():
                 one.process.kill()
 
-    def stop(self, name: str, signum: int = signal.SIGTERM) -> None:
-        """Ends one child, which is not started again by itself."""
+    def stop(self, name: str, signum: int = signal.SIGTERM) -> int | None:
+        """Ends one child, which is not started again by itself; its exit status, negative if a signal ended it."""
         one = self._all[name]
         one.watch = replace(one.watch, state=State.STOPPED, since=time.monotonic())
         if signum == signal.SIGKILL:
@@ -97,6 +97,7 @@ class Supervisor:
         else:
             one.process.stop()
         self._changed(self.rows())
+        return one.process.exit_status()
 
     def restart(self, name: str) -> None:
         """Starts a child again, which is stopped first if it runs."""
