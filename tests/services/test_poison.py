@@ -14,7 +14,7 @@ from tests.services.records import Records, balanced
 from tests.services.running import REPLICA, MendedStack
 from topics.catalog import MESSAGES, REPLIES, SCHEMAS, TIERS, TURNS, Sizes, catalog, generate_topic, lane_topic
 
-RESTARTED = (*load(UpConfig, {}).stages, REPLICA, "edge-0")
+STAGES = load(UpConfig, {}).stages
 PUT_ASIDE = {
     MESSAGES, REPLIES, TURNS, "commands.main",
     *(topic("main", tier) for topic in (generate_topic, lane_topic) for tier in TIERS),
@@ -56,10 +56,10 @@ def test_bad_records_in_every_topic_stop_nobody_and_are_put_aside_once(
     paced.until(lambda: set(bad) <= put_aside(log).keys())
     assert {origin: put_aside(log)[origin] for origin in bad} == dict.fromkeys(bad, 1)
     assert paced.crashes() == crashes
-    paced.restart(*RESTARTED)
+    paced.restart(*STAGES)
     eight_chats(wendy, "poisoned-again")
     paced.until(lambda: balanced(log))
-    assert paced.crashes() == {name: count + (name in RESTARTED) for name, count in crashes.items()}
+    assert paced.crashes() == {name: count + (name in STAGES) for name, count in crashes.items()}
 
 
 def test_a_schema_that_is_none_teaches_nothing_and_stops_nobody(
@@ -87,10 +87,9 @@ def test_an_event_in_the_wrong_topic_stops_nobody(paced: MendedStack, wendy: Cli
 
 
 def test_a_request_that_nobody_can_read_ends_its_reply(paced: MendedStack, wendy: Client, paced_log: Records) -> None:
-    log = paced_log
     with paced.without(REPLICA):
         reply = wendy.say("unreadable", "hello")
-        log.append(generate_topic("main", "free"), reply.encode(), UNKNOWN_FINGERPRINT)
+        paced_log.append(generate_topic("main", "free"), reply.encode(), UNKNOWN_FINGERPRINT)
         frames = wendy.follow(reply)
     assert b'"reason":"internal"' in frames[-1]
-    paced.until(lambda: balanced(log))
+    paced.until(lambda: balanced(paced_log))
