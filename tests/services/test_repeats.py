@@ -53,7 +53,8 @@ def test_a_repeat_after_the_log_has_expired_is_answered_by_the_stored_turn(
     for edge in ("edge-0", "edge-1"):
         paced.restart(edge)
     path, sse = "/v1/conversations/expired/messages", {"Idempotency-Key": "k2", "Accept": "text/event-stream"}
-    again = [wendy.ask("POST", path, edge, json={"text": text}, headers=sse) for edge in (0, 1)]
+    with ThreadPoolExecutor(2) as pool:  # a reply this young is waited for before the store is asked
+        again = list(pool.map(lambda edge: wendy.ask("POST", path, edge, json={"text": text}, headers=sse), (0, 1)))
     assert [text_of(frames_of([answer.content])) for answer in again] == [text, text]
     assert wendy.post("expired", text, key="k2").json()["reply"] == reply
     assert wendy.ask("GET", f"/v1/replies/{reply}/events").status_code == 410
