@@ -16,6 +16,9 @@ from io import BytesIO
 from typing import Any
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException
+from fastavro.schema import UnknownType as UnknownAvroType
 
 from schemas.avro_schema import EVENTS, NAMESPACE, Schema, fingerprint_of, golden, schema_of
 
@@ -40,6 +43,11 @@ class UnknownType(CodecError):
     """A well-formed record of a type that this version does not know: to be skipped."""
 
 
+class BadSchema(CodecError):
+    """What was published as a schema is none that a record could be written with."""
+
+
+_BAD_SCHEMAS = (SchemaParseException, UnknownAvroType, RecursionError)
 _BAD_BYTES = (EOFError, IndexError, ValueError, TypeError, KeyError, OverflowError, AttributeError, struct.error)
 
 
@@ -58,10 +66,17 @@ class Codec:
             self._classes[f"{NAMESPACE}.{cls.__name__}"] = cls
 
     def learn(self, schema: Schema) -> Schema:
-        """Makes records written with `schema` readable; returns it parsed."""
-        parsed = typing.cast(Schema, parse_schema(schema))
-        self._writers[fingerprint_of(schema)] = self._writers[confluent_id(schema)] = parsed
-        return parsed
+        """Makes records written with `schema` readable; returns it parsed. Raises BadSchema unless it is a record's."""
+        try:
+            parsed = typing.cast(Schema, parse_schema(schema))
+            fingerprint, identifier = fingerprint_of(schema), confluent_id(schema)
+        except (*_BAD_BYTES, *_BAD_SCHEMAS) as error:
+            raise BadSchema(f"{str(schema)[:200]} is no Avro schema: {error!r}") from error
+        if not isinstance(parsed, dict) or parsed.get("type") != "record":
+            raise BadSchema(f"{str(schema)[:200]} is no schema of a record")
+        known = self._writers.setdefault(fingerprint, parsed)
+        self._writers.setdefault(identifier, known)
+        return known
 
     def encode(self, event: object) -> bytes:
         """Single-object encoding. Raises TypeError or ValueError if a field does not fit its annotation."""
@@ -89,7 +104,7 @@ class Codec:
         try:
             fields = schemaless_reader(stream, writer, reader if reader is not writer else None)
             event = _BUILDERS[cls](typing.cast(dict[str, Any], fields))
-        except _BAD_BYTES as error:
+        except (*_BAD_BYTES, SchemaResolutionError) as error:
             raise BadRecord(f"{len(body)} bytes are no {cls.__name__}: {error!r}") from error
         if stream.tell() != len(body):
             raise BadRecord(f"{len(body) - stream.tell()} bytes follow a whole {cls.__name__}")

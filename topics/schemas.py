@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-
-from fastavro.schema import SchemaParseException, UnknownType
+import threading
 
 from schemas.avro_schema import EVENTS, canonical, fingerprint_of, schema_of
-from schemas.codec import Codec, UnknownSchema
+from schemas.codec import Codec, CodecError, UnknownSchema
 from schemas.events import SchemaPublished
 from topics.catalog import SCHEMAS
-from topics.log import Append, Log, Place
+from topics.log import Append, Log, Place, Reader
 
 PLACE = Place(SCHEMAS, 0)
 
@@ -27,42 +26,45 @@ def publish(log: Log, codec: Codec) -> None:
 
 
 class Decoder:
-    """A codec that looks unknown schemas up in the log, once per growth of the topic."""
+    """A codec that looks unknown schemas up in the log, once per growth of the topic. Threads may share it."""
 
     def __init__(self, log: Log, codec: Codec) -> None:
         self._log = log
         self._codec = codec
         self._read_to = -1
+        self._reader: Reader | None = None
+        self._lock = threading.Lock()
 
     def decode(self, value: bytes | None) -> object:
         """As `Codec.decode`; UnknownSchema only if the topic does not hold it either."""
         try:
             return self._codec.decode(value)
         except UnknownSchema:
-            if not self._refresh():
+            with self._lock:
+                grown = self._refresh()
+            if not grown:
                 raise
         return self._codec.decode(value)
 
     def _refresh(self) -> bool:
         """Learns what was published since the last time; False if nothing was."""
-        reader = self._log.reader()
-        try:
-            end = reader.end(PLACE)
-            if end <= self._read_to:
-                return False
-            reader.add(PLACE, max(self._read_to, reader.begin(PLACE)))
-            while reader.position(PLACE) < end:
-                for record in reader.poll(1_000, 1.0):
-                    self._learn(record.value)
-            self._read_to = end
-            return True
-        finally:
-            reader.close()
+        if self._reader is None:
+            self._reader = self._log.reader()
+        reader, end = self._reader, self._reader.end(PLACE)
+        if end <= self._read_to:
+            return False
+        reader.add(PLACE, max(self._read_to, reader.begin(PLACE)))
+        while reader.position(PLACE) < end:
+            for record in reader.poll(1_000, 1.0):
+                self._learn(record.value)
+        reader.remove(PLACE)
+        self._read_to = end
+        return True
 
     def _learn(self, value: bytes | None) -> None:
         try:
             published = self._codec.decode(value)
             if isinstance(published, SchemaPublished):
                 self._codec.learn(json.loads(published.schema))
-        except (ValueError, SchemaParseException, UnknownType):
+        except (CodecError, json.JSONDecodeError, RecursionError):
             return  # a foreign record among the schemas teaches nothing

@@ -115,11 +115,16 @@ class Runner:
                 return self._stage.apply(message)
             except Exception as raised:  # noqa: BLE001  whatever a record does to a stage, the next one is read
                 error = f"could not be decided: {raised!r}"
-        if error is None:
+        if error is None or self._was_committed(record):
             return NOTHING
         bare = message or Message(record.place, record.offset, record.timestamp_ms, record.key, None)
         refused = self._stage.refused(bare)
         return Decision(first=refused.first + self._inbox.dead_letter(record, error))
+
+    def _was_committed(self, record: Record) -> bool:
+        """A stage that folds again from before its position has put these bad records aside already."""
+        position = self._committed.get(record.place)
+        return position is not None and record.offset < position.offset
 
     def _act(self, decisions: Sequence[Decision]) -> None:
         projected = [message for decision in decisions for message in decision.projected]

@@ -59,6 +59,7 @@ def test_bad_records_in_every_topic_stop_nobody_and_are_put_aside_once(
     paced.restart(*STAGES)
     eight_chats(wendy, "poisoned-again")
     paced.until(lambda: balanced(log))
+    assert {origin: put_aside(log)[origin] for origin in bad} == dict.fromkeys(bad, 1)
     assert paced.crashes() == {name: count + (name in STAGES) for name, count in crashes.items()}
 
 
@@ -66,7 +67,7 @@ def test_a_schema_that_is_none_teaches_nothing_and_stops_nobody(
     paced: MendedStack, wendy: Client, paced_log: Records
 ) -> None:
     log, crashes = paced_log, paced.crashes()
-    texts = ("no JSON", '{"type": "nonsense"}', '{"type": "record"}')
+    texts = ("no JSON", '{"type": "nonsense"}', '{"type": "record"}', "7", '"string"', "[]")
     log.append(SCHEMAS, b"poison", *(log.encoded(SchemaPublished(b"\x98" * 8, text)) for text in texts))
     bad = [origin for topic in sorted(PUT_ASIDE) for origin in log.append(topic, b"poison", UNKNOWN_FINGERPRINT)]
     paced.until(lambda: set(bad) <= put_aside(log).keys())

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.avro_schema import EVENTS, Schema, fingerprint_of, golden, schema_of
-from schemas.codec import BadRecord, Codec, CodecError, UnknownSchema, UnknownType, confluent_id
+from schemas.codec import BadRecord, BadSchema, Codec, CodecError, UnknownSchema, UnknownType, confluent_id
 from schemas.events import AbortReply, pack_ids, unpack_ids
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply_records import Tokens
@@ -172,3 +172,28 @@ def test_token_ids_survive_packing(ids: list[int]) -> None:
     assert unpack_ids(pack_ids(ids)) == tuple(ids)
     with pytest.raises(ValueError, match="no whole number"):
         unpack_ids(pack_ids(ids) + b"x")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "string",
+        7,
+        [],
+        {},
+        {"type": "array", "items": "int"},
+        {"type": "record", "name": "laneway.EdgeBeat", "fields": [{"name": "incarnation", "type": "nowhere"}]},
+    ],
+)
+def test_what_is_no_schema_of_a_record_is_not_learnt(schema: Any) -> None:
+    codec = Codec()
+    with pytest.raises(BadSchema):
+        codec.learn(schema)
+
+
+def test_a_foreign_schema_under_a_name_of_ours_makes_bad_records() -> None:
+    schema = {"type": "record", "name": "laneway.EdgeBeat", "fields": [{"name": "incarnation", "type": "int"}]}
+    codec = Codec()
+    codec.learn(schema)
+    with pytest.raises(BadRecord):
+        codec.decode(b"\xc3\x01" + fingerprint_of(schema) + b"\x02")

@@ -196,13 +196,14 @@ def test_a_message_for_a_reply_that_the_cell_cannot_have_stops_nothing(cell: Int
 
 
 def test_of_the_readers_of_replies_only_settlement_puts_bad_records_aside(cell: IntakeCell) -> None:
-    cell.raw(Place(REPLIES, 0), b"x", b"rubbish")
     cell.write(cell.routes.reply(reply_id(1), accepted(reply_id(1))))
+    cell.raw(Place(REPLIES, 0), b"x", b"rubbish")
     supervisor = cell.runner(Supervisor(ONE, cell.routes))
     cell.step(supervisor, times=3)
     assert cell.events(DEAD_LETTERS) == []
-    cell.step(cell.runner(Settlement(cell.routes)), times=3)
-    assert [type(letter) for letter in cell.events(DEAD_LETTERS)] == [DeadLettered]
+    for _ in range(2):  # the second folds from the open reply again, and so passes the bad record again
+        cell.step(cell.runner(Settlement(cell.routes)), times=3)
+        assert [type(letter) for letter in cell.events(DEAD_LETTERS)] == [DeadLettered]
 
 
 def test_a_replaced_process_is_fenced(cell: IntakeCell) -> None:
