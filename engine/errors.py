@@ -3,6 +3,7 @@
 EngineError
 |-- UnsupportedModel    the model's files hold what this engine does not compute; no retry helps
 |-- ContextExceeded     prompt and reply do not fit the model; no retry helps, a shorter prompt does
+`-- NeverFits           prompt and reply need more blocks than there are; a shorter prompt helps, or a larger replica
 """
 
 
@@ -16,3 +17,7 @@ class UnsupportedModel(EngineError):
 
 class ContextExceeded(EngineError):
     """The prompt and the longest possible reply need more tokens than the model can attend to."""
+
+
+class NeverFits(EngineError):
+    """The prompt and the longest possible reply need more than the whole key-value cache; the message has both."""

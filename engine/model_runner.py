@@ -55,7 +55,7 @@ class ModelRunner:
 
     def release(self, sequence: Sequence) -> None:
         self._caches.pop(sequence, None)
-        sequence.num_computed = 0
+        sequence.num_computed_tokens = 0
 
     def _admit(self, sequence: Sequence) -> None:
         limit = self._model.config.context
@@ -66,9 +66,13 @@ class ModelRunner:
             )
         if sequence not in self._caches:
             self._caches[sequence] = self._model.new_cache(sequence.max_tokens)
-            sequence.num_computed = 0
+            sequence.num_computed_tokens = 0
 
     def _compute(self, sequence: Sequence) -> torch.Tensor:
-        logits = self._model(sequence.uncomputed, sequence.num_computed, self._caches[sequence])
-        sequence.num_computed = sequence.num_tokens
+        logits = self._model(
+            sequence.tokens(sequence.num_computed_tokens, sequence.num_tokens),
+            sequence.num_computed_tokens,
+            self._caches[sequence],
+        )
+        sequence.num_computed_tokens = sequence.num_tokens
         return logits

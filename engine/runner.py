@@ -16,7 +16,7 @@ class Runner(Protocol):
         ...
 
     def step(self, sequences: list[Sequence]) -> list[int]:
-        """One sampled token id per sequence; computes what is not computed yet and sets `num_computed`.
+        """One sampled token id per sequence; computes what is not computed yet and sets `num_computed_tokens`.
 
         The caller appends the id to the sequence before the next step, or releases the sequence.
         """

@@ -54,11 +54,11 @@ class ScriptedRunner:
 
     def release(self, sequence: Sequence) -> None:
         self._replies.pop(sequence, None)
-        sequence.num_computed = 0
+        sequence.num_computed_tokens = 0
 
     def _next(self, sequence: Sequence) -> int:
         if sequence not in self._replies:
             self._replies[sequence] = self._script(sequence.prompt)
         reply = self._replies[sequence]
-        sequence.num_computed = sequence.num_tokens
+        sequence.num_computed_tokens = sequence.num_tokens
         return reply[sequence.position] if sequence.position < len(reply) else self._end

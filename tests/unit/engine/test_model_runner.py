@@ -80,9 +80,9 @@ def test_a_released_sequence_comes_back_from_its_start(runner: ModelRunner) -> N
     sequence = Sequence(ReplyId("r"), 1, PROMPT, GREEDY)
     sequence.output += runner.step([sequence])
     runner.release(sequence)
-    assert sequence.num_computed == 0
+    assert sequence.num_computed_tokens == 0
     sequence.output += runner.step([sequence])
-    assert sequence.num_computed == len(PROMPT) + 1
+    assert sequence.num_computed_tokens == len(PROMPT) + 1
     assert sequence.output == generate(runner, PROMPT, GREEDY)[:2]
 
 
@@ -91,7 +91,7 @@ def test_a_reply_that_cannot_fit_is_refused_before_it_costs_anything(runner: Mod
     large = Sequence(ReplyId("large"), 1, PROMPT, Sampling(CONTEXT - len(PROMPT) + 1))
     with pytest.raises(ContextExceeded, match="large: a prompt of 40 and a reply of 473"):
         runner.step([fits, large])
-    assert fits.num_computed == 0
+    assert fits.num_computed_tokens == 0
 
 
 def test_the_fingerprint_tells_weights_and_dtypes_apart(tiny: Path, tmp_path: Path, runner: ModelRunner) -> None:
