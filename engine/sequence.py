@@ -23,7 +23,7 @@ class Status(Enum):
     ENDED = "ended"
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Sequence:
     """`output` starts with the accepted ids. `arrival` orders the waiting; the scheduler numbers them.
 
