@@ -49,7 +49,7 @@ def run(slot: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leaving.set())
     tokenizer = ChatTokenizer.load(config.model)
-    engine = _engine(config, tokenizer)
+    engine = make_engine(config, tokenizer)
     log, codec = KafkaLog(kafka), Codec()
     publish(log, codec)
     identity = Identity(config.pool, slot, Incarnation(f"{config.pool}-{slot}-{uuid_utils.uuid7().hex[-12:]}"))
@@ -88,7 +88,8 @@ def _serve(replica: Replica, leaving: threading.Event, failures: list[BaseExcept
     replica.drop_all()
 
 
-def _engine(config: ReplicaConfig, tokenizer: ChatTokenizer) -> Engine:
+def make_engine(config: ReplicaConfig, tokenizer: ChatTokenizer) -> Engine:
+    """The engine that the settings describe. Raises UnsupportedModel."""
     runner = _scripted(config, tokenizer) if config.replica == "scripted" else _model(config, tokenizer)
     logger.info("%d blocks of 16 tokens, at most %d replies at once", runner.num_blocks, config.max_running)
     reserve = min(config.max_running, runner.num_blocks // 8)

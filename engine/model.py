@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,20 +17,27 @@ from schemas.prefix import BLOCK_TOKENS
 
 
 class KeyValueCache:
-    """Keys and values of all sequences, [layers, blocks, 16, kv heads, dim]; pages take memory when they are written.
+    """Keys and values of all sequences, [layers, blocks, 16, kv heads, dim]; on a CPU a page takes memory once written.
 
     Zero at first: what is masked is multiplied by 0, and so must be finite.
     """
 
     def __init__(self, config: ModelConfig, num_blocks: int, like: Tensor) -> None:
         shape = (config.layers, num_blocks, BLOCK_TOKENS, config.kv_heads, config.head_dim)
-        self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
-        self.values = torch.zeros_like(self.keys)
+        self.keys, self.values = (_zeros(shape, like) for _ in range(2))
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Puts rows [rows, kv heads, dim] at their slots, block * 16 + place."""
         self.keys[layer].flatten(0, 1)[slots] = keys
         self.values[layer].flatten(0, 1)[slots] = values
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    if like.device.type != "cpu":
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+    # torch writes its zeros; the system's come with the page.
+    pages = torch.from_numpy(np.zeros(math.prod(shape) * like.itemsize, dtype=np.uint8))
+    return pages.view(like.dtype).view(shape)
 
 
 class Step:

@@ -153,6 +153,7 @@ class Replica:
                 self._advance(job, Advance((), job.transcript.finish_reason))
 
     def _job(self, assigned: GenerateAssigned) -> Job:
+        """Raises ValueError for a request that cannot be computed, and would take the whole batch with it."""
         request = assigned.request
         sequence = Sequence(
             request.reply,
@@ -163,6 +164,8 @@ class Replica:
             request.tier,
             request.account,
         )
+        if max(sequence.prompt) >= self._tokenizer.vocabulary:
+            raise ValueError(f"token {max(sequence.prompt)}, where the vocabulary has {self._tokenizer.vocabulary}")
         detokenizer = Detokenizer(self._tokenizer.piece, request.sampling.stop)
         transcript = Transcript(sequence, detokenizer, self._tokenizer.eos_ids)
         return Job(assigned, sequence, transcript, len(sequence.accepted) + 1)

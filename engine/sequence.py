@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf, isfinite
 
 from schemas.events import Sampling
 from schemas.ids import ReplyId
@@ -48,6 +49,10 @@ class Sequence:
     block_hashes: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        """Raises ValueError for what no step could compute: it would take the whole batch with it."""
+        if not self.prompt:
+            raise ValueError("an empty prompt")
+        _check(self.sampling)
         self.output = list(self.accepted)
 
     @property
@@ -81,6 +86,13 @@ class Chunk:
     def samples(self) -> bool:
         """Whether it reaches the sequence's end, so that the next token can be drawn."""
         return self.sequence.num_computed_tokens + self.num_tokens == self.sequence.num_tokens
+
+
+def _check(sampling: Sampling) -> None:
+    if not (0 <= sampling.temperature < inf and sampling.top_p > 0 and 0 < sampling.repetition_penalty < inf):
+        raise ValueError(f"temperature, top_p and repetition_penalty of {sampling} cannot be drawn by")
+    if not (isfinite(sampling.presence_penalty) and isfinite(sampling.frequency_penalty) and sampling.top_k >= 0):
+        raise ValueError(f"penalties and top_k of {sampling} cannot be drawn by")
 
 
 def blocks_for(tokens: int) -> int:

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from infra.commands import chat, local, log, processes
+from infra.commands import bench, chat, local, log, processes
 from schemas.settings import SettingError
 
 OURS = frozenset({"schemas", "topics", "streams", "engine", "edge", "infra"})
@@ -26,6 +26,7 @@ local.register(app)
 chat.register(app)
 log.register(app)
 processes.register(app)
+bench.register(app)
 
 
 def main() -> None:

@@ -64,9 +64,9 @@ class Rig:
             outbox.producer.send(outbox.encoder.append(output))
 
     def assign(self, n: int, text: str = "hey", tier: str = "paid", **fields: Any) -> ReplyId:
-        given: dict[str, Any] = {"attempt": 1, "accepted": b"", "sampling": Sampling(50)} | fields
-        incarnation = given.pop("incarnation", ONE)
         prompt = pack_ids(self.tokenizer.prompt([PromptTurn("user", self.tokenizer.encode(text))]))
+        given: dict[str, Any] = {"attempt": 1, "accepted": b"", "sampling": Sampling(50), "prompt": prompt} | fields
+        incarnation = given.pop("incarnation", ONE)
         user, conversation = UserId("alice"), ConversationId("c")
         request = GenerateRequested(
             reply_id(n),
@@ -75,7 +75,6 @@ class Rig:
             model="tiny",
             pool="main",
             tier=tier,
-            prompt=prompt,
             deadline_ms=0,
             **given,
         )

@@ -1,5 +1,6 @@
 """A replica between its lanes and the reply log."""
 
+import math
 from typing import Any
 
 import pytest
@@ -166,8 +167,16 @@ def test_bytes_that_are_no_request_are_put_aside_and_their_reply_fails(rig: Rig)
 
 @pytest.mark.parametrize(
     "fields",
-    [{"sampling": Sampling(9, stop=("",))}, {"accepted": b"xyz"}, {"accepted": pack_ids([9_999])}],
-    ids=["an empty stop", "half an id", "an unknown id"],
+    [
+        {"sampling": Sampling(9, stop=("",))},
+        {"sampling": Sampling(9, temperature=math.nan)},
+        {"sampling": Sampling(9, repetition_penalty=0)},
+        {"accepted": b"xyz"},
+        {"accepted": pack_ids([9_999])},
+        {"prompt": pack_ids([5, 9_999])},
+        {"prompt": b""},
+    ],
+    ids=["empty stop", "no temperature", "no penalty", "half an id", "unknown id", "unknown id asked", "no prompt"],
 )
 def test_a_request_that_cannot_be_started_fails_alone(rig: Rig, fields: dict[str, Any]) -> None:
     rig.assign(1, **fields)
