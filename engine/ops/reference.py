@@ -6,6 +6,7 @@ on the length of the context. So a reply that is cut and computed again elsewher
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -52,15 +53,14 @@ class RowBlocks:
     """A batch's rows cut into products of 8 consecutive rows of one sequence, those with the longest past first.
 
     `rows` [blocks, 8] are the rows of each, past a sequence's end the number of rows; `place` [rows] where a row went,
-    in the order of `rows`; `positions` [blocks, 8]; `tables` [blocks, chunks, 4] the cache blocks of each 64 tokens;
-    `longer` how many row blocks reach into each chunk.
+    in the order of `rows`; `tables` [blocks, chunks, 4] the cache blocks of each 64 tokens; `unseen`, for each chunk,
+    [row blocks that reach into it, 1, 8, 1, 64], which of its tokens come after a row.
     """
 
     rows: Tensor
     place: Tensor
-    positions: Tensor
     tables: Tensor
-    longer: list[int]
+    unseen: list[Tensor]
 
     @classmethod
     def of(cls, batch: Batch) -> RowBlocks:
@@ -88,10 +88,16 @@ class RowBlocks:
         return cls(
             torch.where(inside, numbered, starts[-1]).to(device),
             place.to(device),
-            (positions[:, None] + within).to(device),
             table[owners].view(len(cut), most, _BLOCKS).to(device),
-            [int((chunks > n).sum()) for n in range(most)],
+            [unseen.to(device) for unseen in _unseen(positions[:, None] + within, chunks)],
         )
+
+
+def _unseen(positions: Tensor, chunks: Tensor) -> Iterator[Tensor]:
+    """For each 64 tokens, which of them come after each row [blocks, 8] of the blocks that have so many chunks."""
+    for n in range(int(chunks[0])):
+        reach = positions[: int((chunks > n).sum()), None, :, None, None]
+        yield torch.arange(n * CHUNK, (n + 1) * CHUNK) > reach
 
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: RowBlocks) -> Tensor:
@@ -110,11 +116,11 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: RowBlocks) 
     query = query.reshape(count, kv_heads, _ROWS * group, dim)
     top = query.new_full((count, kv_heads, _ROWS * group, 1), float("-inf"))
     total, out = torch.zeros_like(top), torch.zeros_like(query)
-    for n, longer in enumerate(blocks.longer):
-        unseen = torch.arange(n * CHUNK, (n + 1) * CHUNK, device=keys.device) > blocks.positions[:longer, :, None]
-        unseen = unseen.repeat_interleave(group, dim=1)[:, None]
+    for n, unseen in enumerate(blocks.unseen):
+        longer = len(unseen)
         key, value = (_gather(cache, blocks.tables[:longer, n]) for cache in (keys, values))
-        scores = _multiply(query[:longer], key.transpose(-1, -2)).masked_fill_(unseen, float("-inf"))
+        scores = _multiply(query[:longer], key.transpose(-1, -2))
+        scores.view(longer, kv_heads, _ROWS, group, CHUNK).masked_fill_(unseen, float("-inf"))
         highest = torch.maximum(top[:longer], scores.amax(-1, keepdim=True))
         weights, scale = torch.exp(scores - highest), torch.exp(top[:longer] - highest)
         top[:longer] = highest
