@@ -16,7 +16,7 @@ from engine.errors import NeverFits
 from engine.sequence import Chunk, Sequence, Status, blocks_for
 from topics.catalog import TIERS
 
-SMALLEST_CHUNK = 32
+SMALLEST_CHUNK = 64
 
 
 @dataclass(frozen=True)
