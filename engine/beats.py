@@ -58,7 +58,7 @@ class Beats(threading.Thread):
             capacity=replica.capacity,
             running=load.running,
             waiting=load.waiting,
-            free_blocks=0,
+            free_blocks=load.free_blocks,
             lanes=tuple(LanePosition(tier, offset) for tier, offset in load.lanes),
             step=load.step,
             p99_step_ms=load.p99_step_ms,
@@ -71,4 +71,4 @@ class Beats(threading.Thread):
 
 
 def _without_steps(load: Load) -> Load:
-    return replace(load, step=0, p99_step_ms=0.0)
+    return replace(load, step=0, p99_step_ms=0.0, free_blocks=0)

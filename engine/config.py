@@ -18,16 +18,34 @@ class ReplicaConfig:
     drain_s: float = setting(
         "LANEWAY_REPLICA_DRAIN", default=10.0, doc="seconds a replica may finish its replies in at SIGTERM"
     )
-    scripted_capacity: int = setting(
-        "LANEWAY_SCRIPTED_CAPACITY", default=64, doc="replies a scripted replica runs at once"
+    max_running: int = setting("LANEWAY_MAX_RUNNING", default=16, doc="replies a replica runs at once")
+    step_tokens: int = setting("LANEWAY_STEP_TOKENS", default=512, doc="tokens a step computes at most")
+    step_s: float = setting(
+        "LANEWAY_STEP_TIME", default=0.2, doc="seconds a step should take; a long prompt is cut to fit"
+    )
+    kv_blocks: int = setting(
+        "LANEWAY_KV_BLOCKS", default=0, doc="blocks of 16 tokens for keys and values; 0: as LANEWAY_KV_MEMORY allows"
+    )
+    kv_memory: float = setting(
+        "LANEWAY_KV_MEMORY", default=0.1, doc="share of the free memory for keys and values, read at the start"
     )
     scripted_rate: float = setting("LANEWAY_SCRIPTED_RATE", default=0.0, doc="its tokens/s of each reply; 0: no limit")
 
     def __post_init__(self) -> None:
         if self.replica not in ("model", "scripted"):
             raise SettingError(f"LANEWAY_REPLICA={self.replica!r}: expected model or scripted")
-        if self.threads < 0:
-            raise SettingError(f"LANEWAY_THREADS={self.threads}: expected 0 or more")
+        for key, value, least in (
+            ("LANEWAY_THREADS", self.threads, 0),
+            ("LANEWAY_KV_BLOCKS", self.kv_blocks, 0),
+            ("LANEWAY_MAX_RUNNING", self.max_running, 1),
+            ("LANEWAY_STEP_TOKENS", self.step_tokens, 1),
+        ):
+            if value < least:
+                raise SettingError(f"{key}={value}: expected {least} or more")
+        if self.step_s <= 0:
+            raise SettingError(f"LANEWAY_STEP_TIME={self.step_s}: expected more than 0")
+        if not 0 < self.kv_memory < 1:
+            raise SettingError(f"LANEWAY_KV_MEMORY={self.kv_memory}: expected a share between 0 and 1")
 
     @property
     def torch_threads(self) -> int:

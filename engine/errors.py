@@ -2,7 +2,7 @@
 
 EngineError
 |-- UnsupportedModel    the model's files hold what this engine does not compute; no retry helps
-|-- ContextExceeded     prompt and reply do not fit the model; no retry helps, a shorter prompt does
+`-- NeverFits           prompt and reply are more than the model or the cache holds; a shorter prompt helps
 """
 
 
@@ -14,5 +14,7 @@ class UnsupportedModel(EngineError):
     """A file, a tensor or a type that is not supported; the message names it and what is supported."""
 
 
-class ContextExceeded(EngineError):
-    """The prompt and the longest possible reply need more tokens than the model can attend to."""
+class NeverFits(EngineError):
+    """The prompt and the longest possible reply need more than the model's context or the whole key-value cache has;
+    the message says both numbers.
+    """

@@ -13,13 +13,17 @@ import uuid_utils
 
 from engine.beats import Beats
 from engine.config import ReplicaConfig
+from engine.engine import Engine
 from engine.lanes import Lanes
+from engine.memory import fitting_blocks
 from engine.replica import Identity, Outbox, Replica
 from engine.runner import Runner
+from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
-from engine.sequence import Sequence
+from engine.sequence import Sequence, blocks_for
 from schemas.codec import Codec
 from schemas.ids import Incarnation
+from schemas.prefix import BLOCK_TOKENS
 from schemas.settings import SettingError, load
 from schemas.tokenizer import ChatTokenizer
 from topics.config import KafkaConfig
@@ -45,7 +49,7 @@ def run(slot: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leaving.set())
     tokenizer = ChatTokenizer.load(config.model)
-    runner, capacity = _runner(config, tokenizer)
+    engine = make_engine(config, tokenizer)
     log, codec = KafkaLog(kafka), Codec()
     publish(log, codec)
     identity = Identity(config.pool, slot, Incarnation(f"{config.pool}-{slot}-{uuid_utils.uuid7().hex[-12:]}"))
@@ -56,7 +60,7 @@ def run(slot: int) -> int:
 
     lanes = Lanes(log, Decoder(log, Codec()), config.pool, slot)
     own = outbox()
-    replica = Replica(identity, runner, tokenizer, lanes, own, capacity)
+    replica = Replica(identity, engine, tokenizer, lanes, own)
     replica.note()
     failures: list[BaseException] = []
     beats = Beats(replica, outbox(), failures.append)
@@ -84,18 +88,33 @@ def _serve(replica: Replica, leaving: threading.Event, failures: list[BaseExcept
     replica.drop_all()
 
 
-def _runner(config: ReplicaConfig, tokenizer: ChatTokenizer) -> tuple[Runner, int]:
-    """The runner and how many sequences it may run at once."""
-    if config.replica == "scripted":
-        return ScriptedRunner(tokenizer, before_step=_pace(config.scripted_rate)), config.scripted_capacity
+def make_engine(config: ReplicaConfig, tokenizer: ChatTokenizer) -> Engine:
+    """The engine that the settings describe. Raises UnsupportedModel."""
+    runner = _scripted(config, tokenizer) if config.replica == "scripted" else _model(config, tokenizer)
+    logger.info("%d blocks of 16 tokens, at most %d replies at once", runner.num_blocks, config.max_running)
+    reserve = min(config.max_running, runner.num_blocks // 8)
+    return Engine(runner, Limits(config.max_running, config.step_tokens, config.step_s, reserve))
+
+
+def _scripted(config: ReplicaConfig, tokenizer: ChatTokenizer) -> Runner:
+    blocks = config.kv_blocks or config.max_running * blocks_for(tokenizer.context)
+    return ScriptedRunner(tokenizer, before_step=_pace(config.scripted_rate), num_blocks=blocks)
+
+
+def _model(config: ReplicaConfig, tokenizer: ChatTokenizer) -> Runner:
     # A thread that spins at a barrier takes the core from the broker and the edge beside it; read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
     from engine.model_runner import ModelRunner
+    from engine.weights import load_weights
 
     torch.set_num_threads(config.torch_threads)
-    return ModelRunner.load(config.model), 1
+    weights = load_weights(config.model)
+    most = config.max_running * blocks_for(weights.config.context)
+    block_bytes = weights.config.kv_bytes(BLOCK_TOKENS, torch.float32.itemsize)
+    blocks = config.kv_blocks or fitting_blocks(block_bytes, config.kv_memory, most)
+    return ModelRunner(weights, blocks, tokenizer.eos_ids)
 
 
 def _pace(rate: float) -> Callable[[list[Sequence]], None] | None:

@@ -21,6 +21,10 @@ class ModelConfig:
     context: int
     tied: bool
 
+    def kv_bytes(self, tokens: int, itemsize: int) -> int:
+        """What the keys and values of so many tokens take."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * tokens * itemsize
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Every tensor that a model of this config has, by the names that Hugging Face gives them."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim

@@ -1,74 +1,93 @@
-"""A model that makes tokens: sequences in, one id per sequence out.
+"""A model that makes tokens: chunks of sequences in, one id for each that is computed to its end.
 
-Each sequence has a contiguous cache of its own and is computed by itself: no token depends on the neighbours.
+The invariant: a row's bits depend on its sequence's tokens alone, not on the step's other rows, on how a prompt was
+cut or on what the cache held, so every token is the one that its sequence would get alone.
 """
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
 
-from engine.errors import ContextExceeded
-from engine.model import KeyValueCache, Llama
-from engine.sampler import sample
-from engine.sequence import Sequence
+from engine.batch import Batch
+from engine.model import Llama
+from engine.runner import Sampled
+from engine.sampler import Draw, likeliest, sample
+from engine.sequence import Chunk, Sequence, blocks_for
 from engine.weights import Weights, load_weights
+from schemas.events import Sampling
+from schemas.ids import ReplyId
+
+PROBED_ROWS = (1, 2, 17, 225)
+
+logger = logging.getLogger(__name__)
 
 
 class ModelRunner:
-    def __init__(self, weights: Weights) -> None:
+    """`eos_ids` are what `min_tokens` holds back."""
+
+    def __init__(self, weights: Weights, num_blocks: int, eos_ids: frozenset[int] = frozenset()) -> None:
         some = weights.tensors["model.norm.weight"]
         self._model = Llama(weights)
-        self._caches: dict[Sequence, KeyValueCache] = {}
-        dtype = str(some.dtype).removeprefix("torch.")
+        self._cache = self._model.new_cache(num_blocks)
+        self._eos_ids = eos_ids
+        self.num_blocks = num_blocks
+        self.fingerprint = self._fingerprint(weights.digest, some)
+
+    @classmethod
+    def load(
+        cls, folder: Path, num_blocks: int, eos_ids: frozenset[int] = frozenset(), dtype: torch.dtype = torch.float32
+    ) -> ModelRunner:
+        """The model of a folder, on the CPU. Raises UnsupportedModel."""
+        return cls(load_weights(folder, dtype), num_blocks, eos_ids)
+
+    @torch.inference_mode()
+    def compute(self, chunks: list[Chunk]) -> list[Sampled]:
+        logits = self._model(Batch.of(chunks, self._model.device), self._cache)
+        sequences = [chunk.sequence for chunk in chunks if chunk.samples]
+        ids = sample(logits, [Draw(one.sampling, one.position, one.output) for one in sequences], self._eos_ids)
+        tops = [likeliest(row, one.sampling.logprobs) for row, one in zip(logits, sequences, strict=True)]
+        return [Sampled(*pair) for pair in zip(ids, tops, strict=True)]
+
+    def _fingerprint(self, digest: str, some: torch.Tensor) -> str:
+        """Weights hash, dtype, device, torch version, kernels, threads and the probe, with slashes between."""
         capability = torch.backends.cpu.get_cpu_capability() if some.device.type == "cpu" else ""
-        self._fingerprint = "/".join(
+        invariant = rows_are_invariant(self._model)
+        if not invariant:
+            logger.warning("rows depend on their batch here: a continued reply may differ from an unbroken one")
+        return "/".join(
             (
-                weights.digest,
-                dtype,
+                digest,
+                str(some.dtype).removeprefix("torch."),
                 f"{some.device.type}{capability and '-' + capability.lower()}",
                 f"torch-{torch.__version__}",
                 f"reference-{self._model.kernel}",
                 f"{torch.get_num_threads()}-threads",
+                "invariant" if invariant else "variant",
             )
         )
 
-    @classmethod
-    def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> ModelRunner:
-        """The model of a folder, on the CPU. Raises UnsupportedModel."""
-        return cls(load_weights(folder, dtype))
 
-    @property
-    def fingerprint(self) -> str:
-        """Weights hash, dtype, device, torch version, kernels and threads, with slashes between."""
-        return self._fingerprint
-
-    @torch.inference_mode()
-    def step(self, sequences: list[Sequence]) -> list[int]:
-        """Raises ContextExceeded before anything is computed of any of them."""
-        for sequence in sequences:
-            self._admit(sequence)
-        logits = torch.stack([self._compute(sequence) for sequence in sequences])
-        samplings = [sequence.sampling for sequence in sequences]
-        return sample(logits, samplings, [sequence.position for sequence in sequences])
-
-    def release(self, sequence: Sequence) -> None:
-        self._caches.pop(sequence, None)
-        sequence.num_computed = 0
-
-    def _admit(self, sequence: Sequence) -> None:
-        limit = self._model.config.context
-        if sequence.max_tokens > limit:
-            raise ContextExceeded(
-                f"{sequence.reply}: a prompt of {len(sequence.prompt)} and a reply of {sequence.sampling.max_tokens}"
-                f" tokens are more than the model's {limit}"
-            )
-        if sequence not in self._caches:
-            self._caches[sequence] = self._model.new_cache(sequence.max_tokens)
-            sequence.num_computed = 0
-
-    def _compute(self, sequence: Sequence) -> torch.Tensor:
-        logits = self._model(sequence.uncomputed, sequence.num_computed, self._caches[sequence])
-        sequence.num_computed = sequence.num_tokens
-        return logits
+@torch.inference_mode()
+def rows_are_invariant(model: Llama) -> bool:
+    """Whether keys, values and logits of a prompt are, bit by bit, the same computed at once and in pieces."""
+    length = min(PROBED_ROWS[-1], model.config.context)
+    ids = tuple((7 + 31 * n) % model.config.vocabulary for n in range(length))
+    caches = [model.new_cache(blocks_for(length)) for _ in range(2)]
+    logits = []
+    for cache, cuts in zip(caches, ((length,), (*PROBED_ROWS[:-1], length)), strict=True):
+        probe = Sequence(ReplyId("probe"), 1, ids, Sampling(1), block_table=list(range(blocks_for(length))))
+        while probe.num_computed_tokens < length:
+            rows = min(cuts[0], length - probe.num_computed_tokens)
+            cuts = cuts[1:]
+            last = model(Batch.of([Chunk(probe, rows)], model.device), cache)
+            probe.num_computed_tokens += rows
+        logits.append(last)
+    whole, pieces = caches
+    return (
+        torch.equal(logits[0], logits[1])
+        and torch.equal(whole.keys, pieces.keys)
+        and torch.equal(whole.values, pieces.values)
+    )

@@ -1,19 +1,19 @@
 """One replica: requests from its lanes to numbered tokens in the reply log.
 
-Each pass takes what it was told, starts what there is room for, computes one token of everything that runs, and writes
-all of it in one batch. A reply whose record could not be delivered is dropped: nothing more is written under that
-attempt, and the heartbeats name it until the supervisor has fenced it.
+Each pass takes what it was told, lets the engine take a step, and writes what became of each reply in one batch. A
+reply whose record could not be delivered, or that was preempted too often, is dropped: nothing more is written under
+that attempt, and the heartbeats name it until the supervisor has fenced it.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.detokenizer import Detokenizer
+from engine.engine import Change, Engine
+from engine.errors import NeverFits
 from engine.lanes import Lanes, Undecodable
-from engine.runner import Runner
+from engine.runner import Sampled
 from engine.sequence import Sequence
 from engine.transcript import Advance, Token, Transcript
 from schemas.events import (
@@ -28,14 +28,13 @@ from schemas.events import (
 )
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply import Record
-from schemas.reply_records import Failed, Finished, Started, Tokens
+from schemas.reply_records import Failed, Finished, Preempted, Started, Tokens
 from schemas.tokenizer import ChatTokenizer
-from topics.catalog import DEAD_LETTERS, TIERS
+from topics.catalog import DEAD_LETTERS
 from topics.log import Place, Producer
 from topics.outputs import Encoder, Output, Routes
 
 IDLE_POLL_S = 0.02
-STEPS_REMEMBERED = 200
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,13 @@ class Outbox:
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """A sequence that runs, with its transcript and the number of the next token to be written."""
+    """A sequence in the engine, with its transcript and the number of the next token to be written."""
 
     assigned: GenerateAssigned
     sequence: Sequence
     transcript: Transcript
     next: int
+    started: bool = False
     lost: bool = False
 
 
@@ -77,67 +77,46 @@ class Load:
 
     running: int = 0
     waiting: int = 0
+    free_blocks: int = 0
     step: int = 0
     p99_step_ms: float = 0.0
     lanes: tuple[tuple[str, int], ...] = ()
     dropped: tuple[AttemptDropped, ...] = ()
 
 
-@dataclass
-class _Clock:
-    """Durations of the last steps, in milliseconds."""
-
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_REMEMBERED))
-    steps: int = 0
-
-    def took(self, seconds: float) -> None:
-        self.recent.append(seconds * 1000)
-        self.steps += 1
-
-    @property
-    def p99_ms(self) -> float:
-        ordered = sorted(self.recent)
-        return ordered[len(ordered) * 99 // 100] if ordered else 0.0
-
-
 class Replica:
     """Driven by one thread. `load` is replaced, never changed, so another thread may read it."""
 
     def __init__(
-        self, identity: Identity, runner: Runner, tokenizer: ChatTokenizer, lanes: Lanes, outbox: Outbox, capacity: int
+        self, identity: Identity, engine: Engine, tokenizer: ChatTokenizer, lanes: Lanes, outbox: Outbox
     ) -> None:
-        self.identity, self.capacity = identity, capacity
+        self.identity, self.capacity, self.fingerprint = identity, engine.max_running, engine.fingerprint
         self.load = Load()
         self.draining = False
-        self._runner, self._tokenizer, self._lanes, self._outbox = runner, tokenizer, lanes, outbox
-        self._waiting: dict[str, deque[GenerateAssigned]] = {tier: deque() for tier in TIERS}
-        self._running: list[Job] = []
+        self._engine, self._tokenizer, self._lanes, self._outbox = engine, tokenizer, lanes, outbox
+        self._jobs: dict[tuple[ReplyId, int], Job] = {}
         self._dropped: dict[tuple[ReplyId, int], None] = {}
-        self._clock = _Clock()
-
-    @property
-    def fingerprint(self) -> str:
-        return self._runner.fingerprint
 
     @property
     def idle(self) -> bool:
-        return not self._running
+        return not self._jobs
 
     def step(self) -> None:
         """One pass; waits a little for something to do when nothing runs."""
-        for event in self._lanes.take(0.0 if self._running else IDLE_POLL_S):
+        for event in self._lanes.take(0.0 if self._engine.has_work else IDLE_POLL_S):
             self._told(event)
-        self._start_waiting()
-        if self._running:
-            self._compute()
+        if self.draining:
+            self._drop(*(job for job in self._jobs.values() if not job.started))
+        if self._engine.has_work:
+            for sequence, outcome in self._engine.step():
+                if job := self._jobs.get((sequence.reply, sequence.attempt)):
+                    self._became(job, outcome)
         self._outbox.producer.poll()
         self.note()
 
     def drop_all(self) -> None:
         """Gives up everything, for the supervisor to continue elsewhere."""
-        for job in list(self._running):
-            self._drop(job)
-        self._drop_waiting()
+        self._drop(*self._jobs.values())
         self.note()
 
     def _told(self, event: object) -> None:
@@ -145,7 +124,9 @@ class Replica:
             case GenerateAssigned() if event.incarnation == self.identity.incarnation:
                 self._queue(event)
             case AbortReply() if event.incarnation == self.identity.incarnation:
-                self._abort(event)
+                self._dropped.pop((event.reply, event.attempt), None)
+                self._jobs.pop((event.reply, event.attempt), None)
+                self._engine.abort(event.reply, event.attempt)
             case DrainRequested() if event.incarnation == self.identity.incarnation:
                 self.draining = True
             case Undecodable():
@@ -153,61 +134,66 @@ class Replica:
 
     def _queue(self, assigned: GenerateAssigned) -> None:
         """A second request for an attempt that is here already, from a replay, would compute the same again."""
-        attempt = (assigned.request.reply, assigned.request.attempt)
-        here = [(job.sequence.reply, job.sequence.attempt) for job in self._running]
-        here += [(a.request.reply, a.request.attempt) for lane in self._waiting.values() for a in lane]
-        if attempt not in here:
-            self._waiting[assigned.request.tier].append(assigned)
+        reply, attempt = assigned.request.reply, assigned.request.attempt
+        if (reply, attempt) in self._jobs:
+            return
+        try:
+            job = self._job(assigned)
+            self._check_context(job.sequence)
+            if not job.transcript.finish_reason:
+                self._engine.add(job.sequence)
+        except NeverFits as error:
+            self._write(reply, Failed(f"context_length_exceeded: {error}"))
+        except ValueError as error:
+            self._refuse(assigned, error)
+        else:
+            self._jobs[reply, attempt] = job
+            if job.transcript.finish_reason and not self.draining:
+                self._start(job)
+                self._advance(job, Advance((), job.transcript.finish_reason))
 
-    def _abort(self, abort: AbortReply) -> None:
-        self._dropped.pop((abort.reply, abort.attempt), None)
-        for job in [j for j in self._running if (j.sequence.reply, j.sequence.attempt) == (abort.reply, abort.attempt)]:
-            self._end(job)
-        for lane in self._waiting.values():
-            kept = [a for a in lane if (a.request.reply, a.request.attempt) != (abort.reply, abort.attempt)]
-            lane.clear()
-            lane.extend(kept)
-
-    def _start_waiting(self) -> None:
-        if self.draining:
-            self._drop_waiting()
-        for tier in TIERS:
-            lane = self._waiting[tier]
-            while lane and len(self._running) < self.capacity:
-                assigned = lane.popleft()
-                try:
-                    self._start(assigned)
-                except ValueError as error:
-                    self._refuse(assigned, error)
-
-    def _start(self, assigned: GenerateAssigned) -> None:
+    def _job(self, assigned: GenerateAssigned) -> Job:
+        """Raises ValueError for a request that cannot be computed, and would take the whole batch with it."""
         request = assigned.request
         sequence = Sequence(
-            request.reply, request.attempt, unpack_ids(request.prompt), request.sampling, unpack_ids(request.accepted)
+            request.reply,
+            request.attempt,
+            unpack_ids(request.prompt),
+            request.sampling,
+            unpack_ids(request.accepted),
+            request.tier,
+            request.account,
         )
-        if sequence.max_tokens > self._tokenizer.context:
-            self._write(request.reply, Failed("context_length_exceeded"))
-            return
+        if max(sequence.prompt) >= self._tokenizer.vocabulary:
+            raise ValueError(f"token {max(sequence.prompt)}, where the vocabulary has {self._tokenizer.vocabulary}")
         detokenizer = Detokenizer(self._tokenizer.piece, request.sampling.stop)
         transcript = Transcript(sequence, detokenizer, self._tokenizer.eos_ids)
-        job = Job(assigned, sequence, transcript, len(sequence.accepted) + 1)
-        me = self.identity
-        started = Started(request.attempt, me.name, me.incarnation, self.fingerprint, assigned.origin, 0)
-        self._write(request.reply, started, job)
-        self._running.append(job)
-        if transcript.finish_reason:
-            self._advance(job, Advance((), transcript.finish_reason))
+        return Job(assigned, sequence, transcript, len(sequence.accepted) + 1)
 
-    def _compute(self) -> None:
-        jobs = list(self._running)
-        began = time.monotonic()
-        sampled = self._runner.step([job.sequence for job in jobs])
-        self._clock.took(time.monotonic() - began)
-        for job, token_id in zip(jobs, sampled, strict=True):
-            if job.lost:
-                self._drop(job)
-            else:
-                self._advance(job, job.transcript.take(token_id))
+    def _check_context(self, sequence: Sequence) -> None:
+        if sequence.max_tokens > self._tokenizer.context:
+            raise NeverFits(
+                f"a prompt of {len(sequence.prompt)} and a reply of {sequence.sampling.max_tokens} tokens are more than"
+                f" the model's {self._tokenizer.context}"
+            )
+
+    def _became(self, job: Job, outcome: Change | Sampled) -> None:
+        """Writes what a step made of a job. One that was lost or given up is named, not written of."""
+        if job.lost or outcome is Change.GIVEN_UP:
+            self._drop(job)
+        elif outcome is Change.ADMITTED:
+            self._start(job)
+        elif outcome is Change.PREEMPTED:
+            self._write(job.sequence.reply, Preempted(job.sequence.attempt, self.identity.incarnation), job)
+        elif isinstance(outcome, Sampled):
+            self._advance(job, job.transcript.take(outcome.token_id))
+
+    def _start(self, job: Job) -> None:
+        me, sequence, origin = self.identity, job.sequence, job.assigned.origin
+        cached = sequence.num_cached_tokens
+        started = Started(sequence.attempt, me.name, me.incarnation, self.fingerprint, origin, cached)
+        self._write(sequence.reply, started, job)
+        job.started = True
 
     def _advance(self, job: Job, advance: Advance) -> None:
         reply, attempt, me = job.sequence.reply, job.sequence.attempt, self.identity.incarnation
@@ -227,18 +213,15 @@ class Replica:
         append = self._outbox.encoder.append(self._outbox.routes.reply(reply, record))
         self._outbox.producer.send(append, delivered)
 
-    def _drop_waiting(self) -> None:
-        for lane in self._waiting.values():
-            self._dropped |= {(a.request.reply, a.request.attempt): None for a in lane}
-            lane.clear()
-
-    def _drop(self, job: Job) -> None:
-        self._dropped[job.sequence.reply, job.sequence.attempt] = None
-        self._end(job)
+    def _drop(self, *jobs: Job) -> None:
+        """Names them in the heartbeats until the supervisor has fenced them."""
+        for job in jobs:
+            self._dropped[job.sequence.reply, job.sequence.attempt] = None
+            self._end(job)
 
     def _end(self, job: Job) -> None:
-        self._running.remove(job)
-        self._runner.release(job.sequence)
+        self._jobs.pop((job.sequence.reply, job.sequence.attempt), None)
+        self._engine.finish(job.sequence)
 
     def _put_aside(self, bad: Undecodable) -> None:
         """The dead letter and the reply's end, since nobody else will ever read this record."""
@@ -262,10 +245,11 @@ class Replica:
     def note(self) -> None:
         """Makes `load` what it is now."""
         self.load = Load(
-            running=len(self._running),
-            waiting=sum(len(lane) for lane in self._waiting.values()),
-            step=self._clock.steps,
-            p99_step_ms=self._clock.p99_ms,
+            running=self._engine.num_running,
+            waiting=self._engine.num_waiting,
+            free_blocks=self._engine.free_blocks,
+            step=self._engine.steps,
+            p99_step_ms=self._engine.p99_step_ms,
             lanes=tuple((position.tier, position.offset) for position in self._lanes.positions()),
             dropped=tuple(AttemptDropped(reply, attempt) for reply, attempt in self._dropped),
         )

@@ -1,10 +1,19 @@
-"""What the replica asks of whatever makes its tokens."""
+"""What the engine asks of whatever makes its tokens."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
-from engine.sequence import Sequence
+from engine.sequence import Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A drawn token id. `logprobs`: the likeliest ids before penalties and temperature, if they were asked for."""
+
+    token_id: int
+    logprobs: tuple[tuple[int, float], ...] = ()
 
 
 class Runner(Protocol):
@@ -15,13 +24,11 @@ class Runner(Protocol):
         """Two runners of one fingerprint continue each other's replies token for token."""
         ...
 
-    def step(self, sequences: list[Sequence]) -> list[int]:
-        """One sampled token id per sequence; computes what is not computed yet and sets `num_computed`.
-
-        The caller appends the id to the sequence before the next step, or releases the sequence.
-        """
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks of 16 tokens its key-value cache has."""
         ...
 
-    def release(self, sequence: Sequence) -> None:
-        """Frees what is cached of a sequence; safe to repeat. If it comes back, it is computed from its start."""
+    def compute(self, chunks: list[Chunk]) -> list[Sampled]:
+        """Computes the chunks into their sequences' blocks; one token for each chunk that samples, in their order."""
         ...

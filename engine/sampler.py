@@ -1,11 +1,15 @@
 """Logits to token ids, without a generator: each random number is a hash of where it is used.
 
-In: float32 logits [sequences, vocabulary], and per sequence its sampling and the place of the token in its reply,
-counted from 0. Out: one id each. A row's id depends on that row alone, so neither the batch nor a restart changes it.
+In: float32 logits [sequences, vocabulary], and per sequence its sampling, the place of the token in its reply, counted
+from 0, and the reply's ids so far. Out: one id each. A row's id depends on that row alone, so neither the batch nor a
+restart changes it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -20,13 +24,52 @@ _FIRST_LOOKS = (64, 1024)
 Word = TypeVar("Word", int, Tensor)
 
 
-def sample(logits: Tensor, samplings: list[Sampling], positions: list[int]) -> list[int]:
-    """The next token id of each row: greedy (the lowest id on a tie) at temperature 0, else drawn by its seed."""
-    greedy = logits.max(dim=-1).indices.tolist()
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What a token is drawn by; `output` are the reply's ids before it, however often it was cut."""
+
+    sampling: Sampling
+    position: int
+    output: Sequence[int] = ()
+
+
+def sample(logits: Tensor, draws: list[Draw], eos_ids: frozenset[int] = frozenset()) -> list[int]:
+    """The next token id of each row: greedy (the lowest id on a tie) at temperature 0, else drawn by its seed.
+
+    Before `min_tokens` no id of `eos_ids` is drawn.
+    """
+    rows = [_penalised(row, draw, eos_ids) for row, draw in zip(logits, draws, strict=True)]
     return [
-        greedy[row] if sampling.temperature == 0 else _draw(logits[row], sampling, positions[row])
-        for row, sampling in enumerate(samplings)
+        int(row.max(dim=-1).indices) if draw.sampling.temperature == 0 else _draw(row, draw.sampling, draw.position)
+        for row, draw in zip(rows, draws, strict=True)
     ]
+
+
+def likeliest(logits: Tensor, count: int) -> tuple[tuple[int, float], ...]:
+    """The `count` likeliest ids of one row with their log probabilities, the likeliest first."""
+    if count <= 0:
+        return ()
+    values, ids = logits.log_softmax(-1).topk(min(count, logits.shape[-1]))
+    return tuple(zip(ids.tolist(), values.tolist(), strict=True))
+
+
+def _penalised(logits: Tensor, draw: Draw, eos_ids: frozenset[int]) -> Tensor:
+    """One row's logits as the reply so far makes them. Source: OpenAI's API reference; Keskar et al., 2019."""
+    sampling = draw.sampling
+    held_back = sorted(eos_ids) if draw.position < sampling.min_tokens else []
+    penalties = (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty)
+    counts = Counter(draw.output) if penalties != (0, 0, 1) else Counter()
+    if not held_back and not counts:
+        return logits
+    logits = logits.clone()
+    if counts:
+        ids = torch.tensor(list(counts), device=logits.device)
+        seen, times = logits[ids], torch.tensor(list(counts.values()), device=logits.device)
+        seen = torch.where(seen > 0, seen / sampling.repetition_penalty, seen * sampling.repetition_penalty)
+        logits[ids] = seen - sampling.frequency_penalty * times - sampling.presence_penalty
+    if held_back:
+        logits[held_back] = float("-inf")
+    return logits
 
 
 def hash32(seed: int, position: int, token_ids: Tensor) -> Tensor:

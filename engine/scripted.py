@@ -1,14 +1,16 @@
 """A runner without a model: replies follow a script.
 
-In: sequences, as the model runner takes them. Out: the next id of each one's script, then an end of sequence. The same
+In: chunks, as the model runner takes them. Out: the next id of each one's script, then an end of sequence. The same
 prompt gives the same reply, continued or not, so everything around a model can be tested in milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
-from engine.sequence import Sequence
+from engine.runner import Sampled
+from engine.sequence import Chunk, Sequence
 from schemas.tokenizer import ChatTokenizer
 
 Script = Callable[[tuple[int, ...]], tuple[int, ...]]
@@ -29,36 +31,30 @@ def echo(tokenizer: ChatTokenizer) -> Script:
 
 
 class ScriptedRunner:
-    """`before_step` is called first in each step: a test slows, freezes or breaks the replica there."""
+    """Has as many blocks as it is told; `before_step` is called first in each step, with the sequences that it computes
+    tokens of: a test slows, freezes or breaks the replica there."""
 
     def __init__(
         self,
         tokenizer: ChatTokenizer,
         script: Script | None = None,
         before_step: Callable[[list[Sequence]], None] | None = None,
+        num_blocks: int = 4096,
     ) -> None:
+        self.num_blocks = num_blocks
+        self.fingerprint = f"scripted/{tokenizer.fingerprint}"
         self._script = script or echo(tokenizer)
         self._before_step = before_step
         self._end = min(tokenizer.eos_ids)
-        self._replies: dict[Sequence, tuple[int, ...]] = {}
-        self._fingerprint = f"scripted/{tokenizer.fingerprint}"
+        self._replies: WeakKeyDictionary[Sequence, tuple[int, ...]] = WeakKeyDictionary()
 
-    @property
-    def fingerprint(self) -> str:
-        return self._fingerprint
-
-    def step(self, sequences: list[Sequence]) -> list[int]:
+    def compute(self, chunks: list[Chunk]) -> list[Sampled]:
         if self._before_step is not None:
-            self._before_step(sequences)
-        return [self._next(sequence) for sequence in sequences]
-
-    def release(self, sequence: Sequence) -> None:
-        self._replies.pop(sequence, None)
-        sequence.num_computed = 0
+            self._before_step([chunk.sequence for chunk in chunks])
+        return [Sampled(self._next(chunk.sequence)) for chunk in chunks if chunk.samples]
 
     def _next(self, sequence: Sequence) -> int:
         if sequence not in self._replies:
             self._replies[sequence] = self._script(sequence.prompt)
         reply = self._replies[sequence]
-        sequence.num_computed = sequence.num_tokens
         return reply[sequence.position] if sequence.position < len(reply) else self._end

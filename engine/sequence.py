@@ -1,29 +1,58 @@
 """One attempt at a reply, as scheduler and runner see it: its tokens, and how many of them are computed.
 
-In: prompt ids, and for a continuation the ids that were accepted before. `output` grows by one id per step.
+In: prompt ids, and for a continuation the ids that were accepted before. `output` grows by one id per step. The
+invariant: keys and values of the first `num_computed_tokens` tokens lie in the blocks of `block_table`, 16 in each.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
+from math import inf, isfinite
 
 from schemas.events import Sampling
 from schemas.ids import ReplyId
+from schemas.prefix import BLOCK_TOKENS
 
 
-@dataclass(eq=False, slots=True)
+class Status(Enum):
+    """Where a sequence is. A preempted one waits too, in front of those that have not begun."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    ENDED = "ended"
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Sequence:
-    """`output` starts with the accepted ids; `num_computed` counts tokens whose keys and values are cached."""
+    """`output` starts with the accepted ids. `arrival` orders the waiting; the scheduler numbers them.
+
+    `salt` names whose blocks it may share; `block_hashes` are those of its full blocks, as far as they were asked for.
+    `num_cached_tokens` counts what its last start found computed; `recomputations` how often it was preempted.
+    """
 
     reply: ReplyId
     attempt: int
     prompt: tuple[int, ...]
     sampling: Sampling
     accepted: tuple[int, ...] = ()
+    tier: str = "paid"
+    salt: str = ""
     output: list[int] = field(init=False)
-    num_computed: int = 0
+    status: Status = Status.WAITING
+    arrival: int = 0
+    num_computed_tokens: int = 0
+    num_cached_tokens: int = 0
+    recomputations: int = 0
+    block_table: list[int] = field(default_factory=list)
+    block_hashes: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        """Raises ValueError for what no step could compute: it would take the whole batch with it."""
+        if not self.prompt:
+            raise ValueError("an empty prompt")
+        _check(self.sampling)
         self.output = list(self.accepted)
 
     @property
@@ -40,9 +69,32 @@ class Sequence:
         """The place in the reply, from 0, of the token that is sampled next."""
         return len(self.output)
 
+    def tokens(self, start: int, end: int) -> list[int]:
+        """The ids at positions `start` to `end`, counted from the prompt's first."""
+        prompt = len(self.prompt)
+        return [*self.prompt[start:end], *self.output[max(0, start - prompt) : max(0, end - prompt)]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What a step computes of a sequence: its next `num_tokens` tokens, from its `num_computed_tokens` on."""
+
+    sequence: Sequence
+    num_tokens: int
+
     @property
-    def uncomputed(self) -> list[int]:
-        """The ids that the next step has to compute; at least one."""
-        if self.num_computed < len(self.prompt):
-            return [*self.prompt[self.num_computed :], *self.output]
-        return self.output[self.num_computed - len(self.prompt) :]
+    def samples(self) -> bool:
+        """Whether it reaches the sequence's end, so that the next token can be drawn."""
+        return self.sequence.num_computed_tokens + self.num_tokens == self.sequence.num_tokens
+
+
+def _check(sampling: Sampling) -> None:
+    if not (0 <= sampling.temperature < inf and sampling.top_p > 0 and 0 < sampling.repetition_penalty < inf):
+        raise ValueError(f"temperature, top_p and repetition_penalty of {sampling} cannot be drawn by")
+    if not (isfinite(sampling.presence_penalty) and isfinite(sampling.frequency_penalty) and sampling.top_k >= 0):
+        raise ValueError(f"penalties and top_k of {sampling} cannot be drawn by")
+
+
+def blocks_for(tokens: int) -> int:
+    """How many blocks hold so many tokens."""
+    return -(-tokens // BLOCK_TOKENS)

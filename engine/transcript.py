@@ -47,10 +47,11 @@ class Transcript:
     def take(self, token_id: int) -> Advance:
         """Appends a sampled id to the sequence and says what may be written.
 
-        An end of sequence finishes with `stop` and is no part of the reply. The tokens of a stop string are; the text
-        from the stop string on is not. The last of `max_tokens` finishes with `length`.
+        An end of sequence finishes with `stop` and is no part of the reply, unless `ignore_eos` makes it one. The
+        tokens of a stop string are; the text from the stop string on is not. The last of `max_tokens` finishes with
+        `length`.
         """
-        if token_id in self._eos_ids:
+        if token_id in self._eos_ids and not self._sequence.sampling.ignore_eos:
             return self._finish(self._with_held_text(self._withheld), "stop")
         self._sequence.output.append(token_id)
         piece = self._detokenizer.push(token_id)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from infra.commands import chat, local, log, processes
+from infra.commands import bench, chat, local, log, processes
 from schemas.settings import SettingError
 from topics.errors import TopicsError
 
@@ -28,6 +28,7 @@ local.register(app)
 chat.register(app)
 log.register(app)
 processes.register(app)
+bench.register(app)
 
 
 @app.callback(invoke_without_command=True)

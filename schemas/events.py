@@ -39,7 +39,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn: `temperature` 0 is greedy, `top_k` 0 is off, a posted `max_tokens` 0 is not asked."""
+    """How tokens are drawn: `temperature` 0 is greedy, `top_k` 0 is off, a posted `max_tokens` 0 is not asked.
+
+    Penalties count over the reply, not over the prompt; `min_tokens` come before an end of sequence, which
+    `ignore_eos` makes a token like any other; `logprobs` is how many of the likeliest ids are wanted.
+    """
 
     max_tokens: int
     temperature: float = 1.0
@@ -47,6 +51,12 @@ class Sampling:
     top_k: int = 0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    logprobs: int = 0
+    repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +137,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequested:
-    """A reply to be generated: the whole prompt, and for a continuation the tokens accepted so far."""
+    """A reply to be generated: the whole prompt, and for a continuation the tokens accepted so far.
+
+    Only requests of one `account` share cached prefixes.
+    """
 
     reply: ReplyId
     attempt: int
@@ -140,6 +153,7 @@ class GenerateRequested:
     accepted: bytes
     sampling: Sampling
     deadline_ms: int
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ class ChatTokenizer:
         self._tokenizer = tokenizer
         self._tokenizer.encode_special_tokens = True
         self._pieces = _pieces(tokenizer)
+        self.vocabulary = max(self._pieces) + 1
         self.name = settings.name
         self.context = settings.context
         self.system = settings.system

@@ -115,6 +115,7 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         accepted=b"",
         sampling=replace(message.sampling, max_tokens=prompt.max_tokens),
         deadline_ms=deadline_ms,
+        account=message.account,
     )
     return Answer(message, accepted, request, _user_turn(model, kept, parked, prompt))
 

@@ -6,15 +6,18 @@ on the length of the context. So a reply that is cut and computed again elsewher
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+
+from engine.batch import Batch
+from schemas.prefix import BLOCK_TOKENS
 
 CHUNK = 64
 _ROWS = 8
-_SLAB = 256
+_BLOCKS = CHUNK // BLOCK_TOKENS
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -45,36 +48,96 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(x.dtype)
 
 
-def attention(queries: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
-    """Causal attention of the rows at positions `start` and on, over everything up to each.
+@dataclass(frozen=True)
+class RowBlocks:
+    """A batch's rows cut into products of 8 consecutive rows of one sequence, those with the longest past first.
 
-    queries [rows, heads, dim]; keys, values [kv heads, capacity, dim], capacity a multiple of 64 and zero where
-    nothing is written yet -> [rows, heads * dim]. The work is cut into products of 8 rows and 64 tokens, counted from
-    position 0, and their sums are added in order: what lies beyond a row adds zeros at the end, whatever is asked.
+    `rows` [blocks, 8] are the rows of each, past a sequence's end the number of rows; `place` [rows] where a row went,
+    in the order of `rows`; `tables` [blocks, chunks, 4] the cache blocks of each 64 tokens; `unseen`, for each chunk,
+    [row blocks that reach into it, 1, 8, 1, 64], which of its tokens come after a row.
     """
-    rows, heads, dim = queries.shape
-    kv_heads, group = keys.shape[0], heads // keys.shape[0]
-    seen = []
-    for first in range(0, rows, _SLAB):
-        slab = queries[first : first + _SLAB]
-        blocks = -(-len(slab) // _ROWS)
-        padded = pad(slab * dim**-0.5, (0, 0, 0, 0, 0, blocks * _ROWS - len(slab)))
-        query = padded.view(blocks, _ROWS, kv_heads, group, dim).permute(2, 0, 1, 3, 4)
-        out = _attend(query.reshape(kv_heads, blocks, 1, _ROWS * group, dim), keys, values, start + first)
-        out = out.view(kv_heads, blocks, _ROWS, group, dim).permute(1, 2, 0, 3, 4)
-        seen.append(out.reshape(blocks * _ROWS, heads * dim)[: len(slab)])
-    return torch.cat(seen)
+
+    rows: Tensor
+    place: Tensor
+    tables: Tensor
+    unseen: list[Tensor]
+
+    @classmethod
+    def of(cls, batch: Batch) -> RowBlocks:
+        """Once a step: all layers share it."""
+        starts, lengths = batch.query_start_loc.tolist(), batch.seq_lens.tolist()
+        cut: list[tuple[int, int, int, int]] = []
+        for sequence, length in enumerate(lengths):
+            first, end = starts[sequence], starts[sequence + 1]
+            position = length - (end - first)
+            for row in range(first, end, _ROWS):
+                last = min(position + row - first + _ROWS, length)
+                cut.append((-(-last // CHUNK), row, position + row - first, sequence))
+        cut.sort(key=lambda block: -block[0])
+        chunks, rows, positions, owners = (torch.tensor(column) for column in zip(*cut, strict=True))
+        within = torch.arange(_ROWS)
+        end_row = batch.query_start_loc[1:].cpu()[owners]
+        numbered = rows[:, None] + within
+        inside = numbered < end_row[:, None]
+        place = torch.empty(starts[-1], dtype=torch.long)
+        place[numbered[inside]] = torch.nonzero(inside.flatten()).flatten()
+        most = int(chunks[0])
+        table = batch.block_table.cpu()
+        table = torch.nn.functional.pad(table, (0, max(0, most * _BLOCKS - table.shape[1])))[:, : most * _BLOCKS]
+        device = batch.block_table.device
+        return cls(
+            torch.where(inside, numbered, starts[-1]).to(device),
+            place.to(device),
+            table[owners].view(len(cut), most, _BLOCKS).to(device),
+            [unseen.to(device) for unseen in _unseen(positions[:, None] + within, chunks)],
+        )
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
-    """query [kv heads, blocks, 1, rows of a block * group, dim] -> the same without the 1."""
-    blocks, group, device = query.shape[1], query.shape[3] // _ROWS, keys.device
-    chunks = -(-min(start + blocks * _ROWS, keys.shape[1]) // CHUNK)
-    keys = keys[:, : chunks * CHUNK].view(len(keys), 1, chunks, CHUNK, -1)
-    values = values[:, : chunks * CHUNK].view(len(keys), 1, chunks, CHUNK, -1)
-    position = torch.arange(start, start + blocks * _ROWS, device=device).repeat_interleave(group)
-    unseen = torch.arange(chunks * CHUNK, device=device).view(chunks, 1, CHUNK) > position.view(blocks, 1, -1, 1)
-    scores = (query @ keys.transpose(-1, -2)).masked_fill_(unseen, float("-inf"))
-    weights = torch.exp(scores - scores.amax(dim=(2, 4), keepdim=True))
-    total = reduce(torch.add, weights.sum(-1, keepdim=True).unbind(2))
-    return reduce(torch.add, (weights @ values).unbind(2)) / total
+def _unseen(positions: Tensor, chunks: Tensor) -> Iterator[Tensor]:
+    """For each 64 tokens, which of them come after each row [blocks, 8] of the blocks that have so many chunks."""
+    for n in range(int(chunks[0])):
+        reach = positions[: int((chunks > n).sum()), None, :, None, None]
+        yield torch.arange(n * CHUNK, (n + 1) * CHUNK) > reach
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: RowBlocks) -> Tensor:
+    """Causal attention of every row over its sequence up to itself, in prefill and decode alike.
+
+    queries [rows, heads, dim]; keys, values [cache blocks, 16, kv heads, dim], finite throughout; out [rows, heads *
+    dim]. Each product is one of 8 rows with 64 tokens counted from position 0, and a row's are added in that order by
+    an online softmax (Milakov and Gimelshein, 2018): a chunk that lies beyond a row adds zeros, so neither the rows
+    around it nor the length of the batch changes a bit of it.
+    """
+    heads, dim = queries.shape[1:]
+    kv_heads = keys.shape[2]
+    count, group = len(blocks.rows), heads // kv_heads
+    padded = torch.cat((queries * dim**-0.5, queries.new_zeros(1, heads, dim)))
+    query = padded[blocks.rows].view(count, _ROWS, kv_heads, group, dim).transpose(1, 2)
+    query = query.reshape(count, kv_heads, _ROWS * group, dim)
+    top = query.new_full((count, kv_heads, _ROWS * group, 1), float("-inf"))
+    total, out = torch.zeros_like(top), torch.zeros_like(query)
+    for n, unseen in enumerate(blocks.unseen):
+        longer = len(unseen)
+        key, value = (_gather(cache, blocks.tables[:longer, n]) for cache in (keys, values))
+        scores = _multiply(query[:longer], key.transpose(-1, -2))
+        scores.view(longer, kv_heads, _ROWS, group, CHUNK).masked_fill_(unseen, float("-inf"))
+        highest = torch.maximum(top[:longer], scores.amax(-1, keepdim=True))
+        weights, scale = torch.exp(scores - highest), torch.exp(top[:longer] - highest)
+        top[:longer] = highest
+        total[:longer] = total[:longer] * scale + weights.sum(-1, keepdim=True)
+        out[:longer] = out[:longer] * scale + _multiply(weights, value)
+    out = (out / total).view(count, kv_heads, _ROWS, group, dim).transpose(1, 2)
+    return out.reshape(count * _ROWS, heads * dim)[blocks.place]
+
+
+def _gather(cache: Tensor, table: Tensor) -> Tensor:
+    """[cache blocks, 16, kv heads, dim] at [row blocks, 4] -> [row blocks, kv heads, 64, dim], contiguous."""
+    _, tokens, kv_heads, dim = cache.shape
+    taken = cache.index_select(0, table.reshape(-1)).view(len(table), -1, tokens, kv_heads, dim)
+    return taken.view(len(table), -1, kv_heads, dim).transpose(1, 2).contiguous()
+
+
+def _multiply(left: Tensor, right: Tensor) -> Tensor:
+    """A product for each row block and kv head: always many small ones of one shape, never one large one."""
+    count, kv_heads = left.shape[:2]
+    return torch.bmm(left.flatten(0, 1), right.flatten(0, 1)).view(count, kv_heads, left.shape[2], right.shape[3])

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from engine.beats import Beats
+from engine.engine import Engine
 from engine.lanes import Lanes
 from engine.replica import Identity, Outbox, Replica
+from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
 from schemas.events import MessagePosted
 from schemas.ids import Incarnation, ReplyId
@@ -76,7 +78,8 @@ class Pipeline(Cell):
 
         identity = Identity("main", slot, Incarnation(incarnation))
         lanes = Lanes(self.log, Decoder(self.log, CODEC), "main", slot)
-        replica = Replica(identity, ScriptedRunner(self.tokenizer), self.tokenizer, lanes, outbox(), capacity)
+        engine = Engine(ScriptedRunner(self.tokenizer), Limits(max_running=capacity))
+        replica = Replica(identity, engine, self.tokenizer, lanes, outbox())
         replica.note()
         self.replicas[slot] = replica, Beats(replica, outbox(), print)
 

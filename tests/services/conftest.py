@@ -16,7 +16,7 @@ USER = "wendy"  # her messages are in partition 0, the one that tests poison
 PACED = {
     "LANEWAY_SPLIT_STAGES": "true",
     "LANEWAY_SCRIPTED_RATE": "50",
-    "LANEWAY_SCRIPTED_CAPACITY": "8",
+    "LANEWAY_MAX_RUNNING": "8",
     "LANEWAY_REPLICA_DRAIN": "0.2",
     "LANEWAY_BACKLOG": str(BACKLOG),
     "LANEWAY_SEND_TIMEOUT": "2",

@@ -8,8 +8,10 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
+from engine.engine import Engine
 from engine.lanes import Lanes
 from engine.replica import Identity, Outbox, Replica
+from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
 from engine.sequence import Sequence
 from schemas import reply_records as r
@@ -34,8 +36,9 @@ ORIGIN = Origin("generate.main.paid", 0, 7)
 class Rig:
     """One slot with its log. `assign` is the router's, `tell` the supervisor's."""
 
-    def __init__(self, tokenizer: ChatTokenizer, capacity: int = 2) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, capacity: int = 2, blocks: int = 200, recomputations: int = 8) -> None:
         self.tokenizer, self.writers = tokenizer, count()
+        self.blocks, self.recomputations = blocks, recomputations
         self.log = MemoryLog({topic.name: topic.partitions for topic in catalog(SIZES)}, lambda: 0)
         self.seen_positions: list[list[int]] = []
         self.replica = self.start(ONE, capacity)
@@ -48,9 +51,12 @@ class Rig:
         def note(sequences: list[Sequence]) -> None:
             self.seen_positions.append([sequence.position for sequence in sequences])
 
-        runner = ScriptedRunner(self.tokenizer, before_step=note)
+        runner = ScriptedRunner(self.tokenizer, before_step=note, num_blocks=self.blocks)
+        engine = Engine(
+            runner, Limits(max_running=capacity, reserve=0, recomputations=self.recomputations), clock=lambda: 0.0
+        )
         lanes = Lanes(self.log, Decoder(self.log, CODEC), "main", 0)
-        return Replica(Identity("main", 0, incarnation), runner, self.tokenizer, lanes, self.outbox(), capacity)
+        return Replica(Identity("main", 0, incarnation), engine, self.tokenizer, lanes, self.outbox())
 
     def write(self, *outputs: Output) -> None:
         outbox = self.outbox()
@@ -58,9 +64,9 @@ class Rig:
             outbox.producer.send(outbox.encoder.append(output))
 
     def assign(self, n: int, text: str = "hey", tier: str = "paid", **fields: Any) -> ReplyId:
-        given: dict[str, Any] = {"attempt": 1, "accepted": b"", "sampling": Sampling(50)} | fields
-        incarnation = given.pop("incarnation", ONE)
         prompt = pack_ids(self.tokenizer.prompt([PromptTurn("user", self.tokenizer.encode(text))]))
+        given: dict[str, Any] = {"attempt": 1, "accepted": b"", "sampling": Sampling(50), "prompt": prompt} | fields
+        incarnation = given.pop("incarnation", ONE)
         user, conversation = UserId("alice"), ConversationId("c")
         request = GenerateRequested(
             reply_id(n),
@@ -69,7 +75,6 @@ class Rig:
             model="tiny",
             pool="main",
             tier=tier,
-            prompt=prompt,
             deadline_ms=0,
             **given,
         )

@@ -1,43 +1,36 @@
-"""Exactness: a reply that is cut at any token and computed again elsewhere goes on with the same tokens."""
+"""The model beneath the engine: right logits, right ids, an honest fingerprint."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
+from engine import model_runner
+from engine.batch import Batch
 from engine.detokenizer import Detokenizer
-from engine.errors import ContextExceeded
-from engine.model_runner import ModelRunner
-from engine.runner import Runner
-from engine.sequence import Sequence
+from engine.model import Llama
+from engine.model_runner import ModelRunner, rows_are_invariant
+from engine.sequence import Chunk, Sequence
 from engine.transcript import Transcript
+from engine.weights import load_weights
 from schemas.events import Sampling
 from schemas.ids import ReplyId
 from schemas.tokenizer import ChatTokenizer, PromptTurn
-from tests.tiny_llama import CONTEXT, write_tiny_llama
+from tests.tiny_llama import write_tiny_llama
+from tests.unit.engine.dense_llama import dense_logits
+from tests.unit.engine.generating import Generation, generate
 
-GREEDY = Sampling(48, temperature=0)
-SEEDED = Sampling(48, temperature=1.2, top_p=0.95, top_k=100, seed=2**63 + 5)
-PROMPT = tuple(range(3, 43))
-
-
-def generate(runner: Runner, prompt: tuple[int, ...], sampling: Sampling, accepted: tuple[int, ...] = ()) -> list[int]:
-    """All `max_tokens` ids of a reply, whatever they say."""
-    sequence = Sequence(ReplyId("r"), 1, prompt, sampling, accepted)
-    while sequence.position < sampling.max_tokens:
-        sequence.output += runner.step([sequence])
-    runner.release(sequence)
-    return sequence.output
+GREEDY = Sampling(24, temperature=0)
 
 
 @pytest.fixture(scope="module")
 def runner(tiny: Path) -> ModelRunner:
-    return ModelRunner.load(tiny)
+    return ModelRunner.load(tiny, 64)
 
 
 @pytest.fixture(scope="module")
 def chat(smollm2: Path) -> ModelRunner:
-    return ModelRunner.load(smollm2)
+    return ModelRunner.load(smollm2, 64, ChatTokenizer.load(smollm2).eos_ids)
 
 
 def ask(tokenizer: ChatTokenizer, text: str) -> tuple[int, ...]:
@@ -45,74 +38,67 @@ def ask(tokenizer: ChatTokenizer, text: str) -> tuple[int, ...]:
     return tokenizer.prompt([system, PromptTurn("user", tokenizer.encode(text))])
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
-def test_a_reply_cut_at_any_token_goes_on_unchanged_elsewhere(
-    tiny: Path, runner: ModelRunner, sampling: Sampling
-) -> None:
-    unbroken, elsewhere = generate(runner, PROMPT, sampling), ModelRunner.load(tiny)
-    assert len(set(unbroken)) > 10
-    for cut in range(len(unbroken)):
-        assert generate(elsewhere, PROMPT, sampling, tuple(unbroken[:cut])) == unbroken, cut
+def test_logits_are_those_of_a_plain_llama(tiny: Path) -> None:
+    model, ids = Llama(load_weights(tiny)), [3 + n * 7 % 250 for n in range(150)]
+    expected = dense_logits(tiny, ids)
+    cache, sequence = model.new_cache(10), Sequence(ReplyId("r"), 1, tuple(ids), Sampling(1))
+    sequence.block_table += [7, 2, 9, 0, 1, 3, 8, 4, 6, 5]
+    for n in range(1, 151):
+        sequence.prompt = tuple(ids[:n])
+        with torch.inference_mode():
+            [logits] = model(Batch.of([Chunk(sequence, 1)], model.device), cache)
+        sequence.num_computed_tokens = n
+        torch.testing.assert_close(logits, expected[n - 1].float(), atol=1e-3, rtol=0)
 
 
-def test_the_keys_and_values_of_a_prefill_are_those_of_single_steps(runner: ModelRunner) -> None:
-    whole, stepped = (runner._model.new_cache(200) for _ in range(2))
-    ids = [3 + n * 7 % 250 for n in range(150)]
-    with torch.inference_mode():
-        logits = runner._model(ids, 0, whole)
-        for n, token_id in enumerate(ids):
-            last = runner._model([token_id], n, stepped)
-    assert torch.equal(last, logits)
-    assert torch.equal(whole.keys, stepped.keys)
-    assert torch.equal(whole.values, stepped.values)
-
-
-def test_neighbours_change_nothing(runner: ModelRunner) -> None:
-    prompts = [PROMPT, PROMPT[:7], PROMPT[::-1]]
-    together = [Sequence(ReplyId(str(n)), 1, prompt, SEEDED) for n, prompt in enumerate(prompts)]
-    for _ in range(SEEDED.max_tokens):
-        for sequence, token_id in zip(together, runner.step(together), strict=True):
-            sequence.output.append(token_id)
-    assert [sequence.output for sequence in together] == [generate(runner, prompt, SEEDED) for prompt in prompts]
-
-
-def test_a_released_sequence_comes_back_from_its_start(runner: ModelRunner) -> None:
-    sequence = Sequence(ReplyId("r"), 1, PROMPT, GREEDY)
-    sequence.output += runner.step([sequence])
-    runner.release(sequence)
-    assert sequence.num_computed == 0
-    sequence.output += runner.step([sequence])
-    assert sequence.num_computed == len(PROMPT) + 1
-    assert sequence.output == generate(runner, PROMPT, GREEDY)[:2]
-
-
-def test_a_reply_that_cannot_fit_is_refused_before_it_costs_anything(runner: ModelRunner) -> None:
-    fits = Sequence(ReplyId("fits"), 1, PROMPT, Sampling(CONTEXT - len(PROMPT), temperature=0))
-    large = Sequence(ReplyId("large"), 1, PROMPT, Sampling(CONTEXT - len(PROMPT) + 1))
-    with pytest.raises(ContextExceeded, match="large: a prompt of 40 and a reply of 473"):
-        runner.step([fits, large])
-    assert fits.num_computed == 0
+def test_greedy_ids_are_those_of_a_plain_llama(tiny: Path, runner: ModelRunner) -> None:
+    prompt = tuple(range(3, 43))
+    [said] = generate(runner, Generation(prompt, GREEDY))
+    expected = dense_logits(tiny, [*prompt, *said])[len(prompt) - 1 : -1].argmax(-1)
+    assert said == expected.tolist()
 
 
 def test_the_fingerprint_tells_weights_and_dtypes_apart(tiny: Path, tmp_path: Path, runner: ModelRunner) -> None:
-    assert ModelRunner.load(tiny).fingerprint == runner.fingerprint
-    others = [ModelRunner.load(write_tiny_llama(tmp_path, seed=1)), ModelRunner.load(tiny, torch.bfloat16)]
-    assert len({runner.fingerprint, *(other.fingerprint for other in others)}) == 3
+    assert ModelRunner.load(tiny, 8).fingerprint == runner.fingerprint
+    other_weights = ModelRunner.load(write_tiny_llama(tmp_path, seed=1), 8)
+    other_dtype = ModelRunner.load(tiny, 8, dtype=torch.bfloat16)
+    assert len({runner.fingerprint, other_weights.fingerprint, other_dtype.fingerprint}) == 3
+
+
+def test_the_probe_finds_rows_that_depend_on_their_batch(
+    tiny: Path, runner: ModelRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runner.fingerprint.endswith("/invariant")
+
+    class Varying(Llama):
+        def __call__(self, batch: Batch, cache: object) -> torch.Tensor:
+            return super().__call__(batch, cache) * (1 + len(batch.token_ids) * 1e-6)
+
+    assert not rows_are_invariant(Varying(load_weights(tiny)))
+    monkeypatch.setattr(model_runner, "Llama", Varying)
+    assert ModelRunner.load(tiny, 8).fingerprint.endswith("/variant")
+
+
+def test_log_probabilities_come_with_a_token_when_they_are_asked_for(runner: ModelRunner) -> None:
+    sequence = Sequence(ReplyId("r"), 1, (5, 6, 7), Sampling(1, temperature=0, logprobs=3), block_table=[0])
+    [sampled] = runner.compute([Chunk(sequence, 3)])
+    assert (len(sampled.logprobs), sampled.logprobs[0][0]) == (3, sampled.token_id)
+    assert 0 > sampled.logprobs[0][1] > sampled.logprobs[2][1]
 
 
 def test_the_chat_model_knows_the_capital_of_france(smollm2: Path, chat: ModelRunner) -> None:
     tokenizer = ChatTokenizer.load(smollm2)
-    sequence = Sequence(ReplyId("r"), 1, ask(tokenizer, "What is the capital of France?"), GREEDY)
-    transcript = Transcript(sequence, Detokenizer(tokenizer.piece), tokenizer.eos_ids)
-    text = ""
+    [said] = generate(chat, Generation(ask(tokenizer, "What is the capital of France?"), GREEDY))
+    sequence = Sequence(ReplyId("r"), 1, (1,), GREEDY)
+    transcript, text = Transcript(sequence, Detokenizer(tokenizer.piece), tokenizer.eos_ids), ""
     while transcript.finish_reason is None:
-        text += "".join(token.text for token in transcript.take(chat.step([sequence])[0]).tokens)
+        text += "".join(token.text for token in transcript.take(said.pop(0)).tokens)
     assert (text, transcript.finish_reason) == ("The capital of France is Paris.", "stop")
 
 
-def test_the_chat_model_goes_on_unchanged_after_a_cut(smollm2: Path, chat: ModelRunner) -> None:
-    prompt = ask(ChatTokenizer.load(smollm2), "Tell me a story about a lighthouse. " * 9)
-    sampling = Sampling(9, temperature=1.0, seed=11)
-    unbroken = generate(chat, prompt, sampling)
-    for cut in (1, 6):
-        assert generate(chat, prompt, sampling, tuple(unbroken[:cut])) == unbroken
+def test_the_chat_model_goes_on_unchanged_after_a_cut_among_others(smollm2: Path, chat: ModelRunner) -> None:
+    tokenizer, sampling = ChatTokenizer.load(smollm2), Sampling(9, temperature=1.0, seed=11)
+    prompt, other = (ask(tokenizer, text) for text in ("Tell me a story about a lighthouse. " * 9, "Hello!"))
+    [unbroken] = generate(chat, Generation(prompt, sampling))
+    again = [Generation(prompt, sampling, tuple(unbroken[:cut])) for cut in (1, 6)]
+    assert generate(chat, *again, Generation(other, sampling), step_tokens=50)[:2] == [unbroken, unbroken]

@@ -1,5 +1,6 @@
 """A replica between its lanes and the reply log."""
 
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from schemas import reply_records as r
 from schemas.events import AbortReply, AttemptDropped, DrainRequested, LanePosition, Sampling, pack_ids
 from schemas.ids import Incarnation
 from schemas.reply import State
-from schemas.tokenizer import ChatTokenizer
+from schemas.tokenizer import ChatTokenizer, PromptTurn
 from tests.unit.engine.replica_rig import ONE, ORIGIN, Rig, folded, reply_id
 from topics.catalog import DEAD_LETTERS, REPLICAS, REPLIES, TIERS, lane_topic
 from topics.log import Append, Place
@@ -166,8 +167,16 @@ def test_bytes_that_are_no_request_are_put_aside_and_their_reply_fails(rig: Rig)
 
 @pytest.mark.parametrize(
     "fields",
-    [{"sampling": Sampling(9, stop=("",))}, {"accepted": b"xyz"}, {"accepted": pack_ids([9_999])}],
-    ids=["an empty stop", "half an id", "an unknown id"],
+    [
+        {"sampling": Sampling(9, stop=("",))},
+        {"sampling": Sampling(9, temperature=math.nan)},
+        {"sampling": Sampling(9, repetition_penalty=0)},
+        {"accepted": b"xyz"},
+        {"accepted": pack_ids([9_999])},
+        {"prompt": pack_ids([5, 9_999])},
+        {"prompt": b""},
+    ],
+    ids=["empty stop", "no temperature", "no penalty", "half an id", "unknown id", "unknown id asked", "no prompt"],
 )
 def test_a_request_that_cannot_be_started_fails_alone(rig: Rig, fields: dict[str, Any]) -> None:
     rig.assign(1, **fields)
@@ -180,7 +189,66 @@ def test_a_request_that_cannot_be_started_fails_alone(rig: Rig, fields: dict[str
 def test_a_reply_that_could_outgrow_the_context_is_not_begun(rig: Rig) -> None:
     rig.assign(1, sampling=Sampling(rig.tokenizer.context))
     rig.run()
-    assert rig.of(1) == [r.Failed("context_length_exceeded")]
+    [failed] = rig.of(1)
+    prompt, context = (
+        len(rig.tokenizer.prompt([PromptTurn("user", rig.tokenizer.encode("hey"))])),
+        rig.tokenizer.context,
+    )
+    assert failed.reason.startswith(f"context_length_exceeded: a prompt of {prompt} and a reply of {context} tokens")
+    assert rig.replica.idle
+
+
+def test_a_reply_that_could_outgrow_the_cache_is_refused_with_the_numbers(tiny_tokenizer: ChatTokenizer) -> None:
+    rig = Rig(tiny_tokenizer, blocks=5)
+    rig.assign(1, sampling=Sampling(80))
+    rig.assign(2, sampling=Sampling(10))
+    rig.run_out()
+    [failed] = rig.of(1)
+    assert failed.reason.endswith("blocks of keys and values, and this replica has 5")
+    assert rig.kinds(2)[-1] is r.Finished
+
+
+def test_the_next_turn_starts_with_what_is_cached(rig: Rig) -> None:
+    text = "a text that fills some blocks of the cache"
+    for n in (1, 2):
+        rig.assign(n, text)
+        rig.run_out()
+    rig.assign(3, text, account="evil")
+    rig.run_out()
+    cached = [rig.of(n)[0].cached_tokens for n in (1, 2, 3)]
+    assert cached[0] == cached[2] == 0
+    assert cached[1] >= 48 and cached[1] % 16 == 0
+
+
+def test_a_preempted_reply_says_so_starts_again_and_reads_the_same(tiny_tokenizer: ChatTokenizer) -> None:
+    rig, texts = Rig(tiny_tokenizer, blocks=7), {1: "the older of the two", 2: "the newer of the two"}
+    for n, text in texts.items():
+        rig.assign(n, text)
+    rig.run_out()
+    assert [kind for kind in rig.kinds(2) if kind is not r.Tokens] == [r.Started, r.Preempted, r.Started, r.Finished]
+    assert {n: folded(n, *rig.of(n)).text for n in texts} == texts
+    assert rig.replica.load.free_blocks == 7
+
+
+def test_a_reply_that_is_preempted_too_often_is_dropped_and_named(tiny_tokenizer: ChatTokenizer) -> None:
+    rig = Rig(tiny_tokenizer, blocks=7, recomputations=0)
+    for n in (1, 2):
+        rig.assign(n, f"{n} of the two replies")
+    rig.run_out()
+    assert (rig.kinds(1)[-1], rig.kinds(2)[-1]) == (r.Finished, r.Tokens)
+    assert rig.replica.load.dropped == (AttemptDropped(reply_id(2), 1),)
+
+
+def test_an_abort_takes_effect_before_the_next_step(rig: Rig) -> None:
+    reply = rig.assign(1)
+    rig.tell(AbortReply(reply, 1, ONE))
+    rig.run()
+    rig.assign(2, "a long one")
+    rig.run()
+    used = 200 - rig.replica.load.free_blocks
+    rig.tell(AbortReply(reply_id(2), 1, ONE))
+    rig.run()
+    assert (rig.of(1), rig.seen_positions, used > 0, rig.replica.load.free_blocks) == ([], [[0]], True, 200)
 
 
 def test_a_heartbeat_tells_the_load(rig: Rig) -> None:
@@ -191,6 +259,7 @@ def test_a_heartbeat_tells_the_load(rig: Rig) -> None:
     beats.beat(rig.replica.load)
     [(_, beat)] = rig.events(REPLICAS)
     assert (beat.pool, beat.slot, beat.incarnation, beat.state, beat.capacity) == ("main", 0, ONE, "ready", 2)
+    assert beat.free_blocks == rig.replica.load.free_blocks < 200
     assert (beat.running, beat.waiting, beat.step, beat.fingerprint) == (2, 0, 2, rig.replica.fingerprint)
     assert beat.lanes == tuple(LanePosition(tier, tier in ("paid", "free")) for tier in TIERS)
 

@@ -1,15 +1,22 @@
 """Sampling without a generator."""
 
+import math
 import struct
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sampler import hash32, sample
+from engine.sampler import Draw, hash32, likeliest
+from engine.sampler import sample as sample_draws
 from schemas.events import Sampling
+
+
+def sample(logits: torch.Tensor, samplings: list[Sampling], positions: list[int]) -> list[int]:
+    return sample_draws(logits, [Draw(*pair) for pair in zip(samplings, positions, strict=True)])
 
 
 def murmur3(data: bytes) -> int:
@@ -71,3 +78,32 @@ def test_top_p_reaches_beyond_the_first_look(top_k: int) -> None:
     draws = sample(logits, [Sampling(1, 1.0, 0.5, top_k, seed=1)] * 200, list(range(200)))
     assert len(set(draws)) > 100
     assert max(draws) < 1500
+
+
+def drawn(logits: list[float], output: list[int], eos_ids: frozenset[int] = frozenset(), **fields: Any) -> int:
+    draw = Draw(Sampling(9, temperature=0, **fields), len(output), output)
+    return sample_draws(torch.tensor([logits]), [draw], eos_ids)[0]
+
+
+def test_penalties_count_what_the_reply_has_said() -> None:
+    logits, said = [3.0, 2.0, 0.9, -1.0], [0, 0, 1]
+    assert drawn(logits, said) == drawn(logits, [], presence_penalty=2.0) == 0
+    assert drawn(logits, said, presence_penalty=2.2) == 2
+    assert drawn(logits, said, frequency_penalty=0.6) == 0
+    assert drawn(logits, said, frequency_penalty=1.2) == 2
+    assert drawn(logits, said, repetition_penalty=4.0) == 2
+    assert drawn([-0.2, -0.3], [0], repetition_penalty=2.0) == 1
+
+
+def test_no_end_is_drawn_before_the_least_tokens() -> None:
+    logits, eos = [1.0, 3.0, 2.0], frozenset({1})
+    assert drawn(logits, [0], eos, min_tokens=2) == 2
+    assert drawn(logits, [0, 0], eos, min_tokens=2) == 1
+
+
+def test_the_likeliest_ids_come_with_their_log_probabilities() -> None:
+    logits = torch.tensor([0.1, 0.6, 0.3]).log() + 5
+    [(first, one), (second, two)] = likeliest(logits, 2)
+    assert (first, second) == (1, 2)
+    assert [math.exp(one), math.exp(two)] == pytest.approx([0.6, 0.3])
+    assert likeliest(logits, 0) == ()

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from engine.scripted import ScriptedRunner
-from engine.sequence import Sequence
+from engine.sequence import Chunk, Sequence
 from schemas.events import Sampling
 from schemas.ids import ReplyId
 from schemas.tokenizer import ChatTokenizer, PromptTurn
@@ -19,8 +19,12 @@ def ask(tokenizer: ChatTokenizer, *texts: str) -> tuple[int, ...]:
 def reply(runner: ScriptedRunner, prompt: tuple[int, ...], accepted: tuple[int, ...] = ()) -> list[int]:
     sequence = Sequence(ReplyId("r"), 1, prompt, Sampling(100), accepted)
     for _ in range(12 - len(accepted)):
-        sequence.output += runner.step([sequence])
+        sequence.output += step(runner, sequence)
     return sequence.output
+
+
+def step(runner: ScriptedRunner, *sequences: Sequence) -> list[int]:
+    return [sampled.token_id for sampled in runner.compute([Chunk(one, one.num_tokens) for one in sequences])]
 
 
 def test_the_last_user_message_is_said_again(tiny_tokenizer: ChatTokenizer) -> None:
@@ -42,13 +46,18 @@ def test_each_step_calls_the_hook_first(tiny_tokenizer: ChatTokenizer) -> None:
         tiny_tokenizer, lambda prompt: prompt[:2], lambda running: seen.append([one.position for one in running])
     )
     sequences = [Sequence(ReplyId(name), 1, (5, 6, 7), Sampling(9)) for name in "ab"]
-    assert hooked.step(sequences) == [5, 5]
+    assert step(hooked, *sequences) == [5, 5]
     sequences[0].output.append(5)
-    assert hooked.step(sequences) == [6, 5]
+    assert step(hooked, *sequences) == [6, 5]
     assert seen == [[0, 0], [1, 0]]
 
 
+def test_a_chunk_that_ends_before_the_prompt_does_samples_nothing(tiny_tokenizer: ChatTokenizer) -> None:
+    sequence = Sequence(ReplyId("r"), 1, (5, 6, 7), Sampling(9))
+    assert ScriptedRunner(tiny_tokenizer).compute([Chunk(sequence, 2)]) == []
+
+
 def test_nothing_around_a_model_imports_torch() -> None:
-    modules = "engine.scripted, engine.transcript, engine.detokenizer, engine.runner, schemas.tokenizer"
+    modules = "engine.scripted, engine.transcript, engine.detokenizer, engine.engine, schemas.tokenizer"
     program = f"import sys, {modules}; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,98 @@
+"""Commands that measure."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.commands.terminal import fail, say
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from infra.bench_engine import Figures
+
+
+def bench_engine(
+    requests: Annotated[str, typer.Option(help="How many at once; one run each.")] = "1,8,16",
+    output: Annotated[int, typer.Option(min=2, help="Tokens of each reply.")] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
+) -> None:
+    """Measure the engine alone: N requests at once, 320 prompt tokens of which 256 are shared, greedy.
+
+    It runs as a replica's settings say (LANEWAY_MODEL, LANEWAY_THREADS, LANEWAY_MAX_RUNNING, ...), without Kafka.
+    """
+    from engine.config import ReplicaConfig
+    from engine.errors import EngineError
+    from engine.main import make_engine
+    from infra.bench_engine import Workload, measure
+    from schemas.settings import load
+    from schemas.tokenizer import ChatTokenizer
+
+    config = load(ReplicaConfig, os.environ)
+    try:
+        counts = [int(word) for word in requests.split(",")]
+        tokenizer = ChatTokenizer.load(config.model)
+        engine = make_engine(config, tokenizer)
+    except (OSError, ValueError, EngineError) as error:
+        fail(error)
+    figures = []
+    with _progress(as_json) as progress:
+        measure(engine, Workload(1, 64, 0, 4), tokenizer.vocabulary, lambda _: None)
+        for count in counts:
+            task = progress.add_task(f"{count} at once", total=count * output)
+
+            def told(tokens: int, task: TaskID = task) -> None:
+                progress.update(task, completed=tokens)
+
+            figures.append(measure(engine, Workload(count, output=output), tokenizer.vocabulary, told))
+    where = {"model": tokenizer.name, "machine": _machine(), "fingerprint": engine.fingerprint}
+    _report(figures, where, as_json)
+
+
+def _progress(quiet: bool) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    return Progress(*columns, console=Console(stderr=True), disable=quiet)
+
+
+def _report(figures: list[Figures], where: dict[str, str], as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if as_json:
+        say(json.dumps({**where, "peak_memory_mib": memory, "runs": [asdict(run) for run in figures]}))
+        return
+    table = Table(title=f"{where['model']} on {where['machine']}", caption=f"{where['fingerprint']}, peak {memory} MiB")
+    names = "at once", "first token p50 / p99", "between tokens p50 / p99", "tok/s", "prefix hits", "preemptions"
+    for name in names:
+        table.add_column(name, justify="right")
+    for run in figures:
+        times = [f"{1000 * p50:,.0f} / {1000 * p99:,.0f} ms" for p50, p99 in (run.first_token, run.between_tokens)]
+        rest = f"{run.tokens_per_s:,.1f}", f"{run.hit_rate:.0%}", str(run.preemptions)
+        table.add_row(str(run.requests), *times, *rest)
+    Console(width=max(120, Console().width)).print(table)
+
+
+def _machine() -> str:
+    """The processor's name, as far as the system tells it, its cores and how busy they were."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        name = names[0] if names else name
+    return f"{name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel="Measuring")(bench_engine)

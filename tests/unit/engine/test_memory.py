@@ -1,0 +1,28 @@
+"""How many blocks fit."""
+
+from pathlib import Path
+
+from engine.memory import available_bytes, fitting_blocks
+from engine.model_config import ModelConfig
+
+MEMINFO = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    400 kB\nHugePages_Total:  0\n"
+
+
+def test_the_tighter_of_machine_and_container_counts(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text(MEMINFO)
+    assert available_bytes(tmp_path / "meminfo", tmp_path) == 400 * 1024
+    (tmp_path / "memory.current").write_text("1000\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_bytes(tmp_path / "meminfo", tmp_path) == 400 * 1024
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert available_bytes(tmp_path / "meminfo", tmp_path) == 4000
+
+
+def test_there_is_one_block_at_least_and_no_more_than_can_be_used() -> None:
+    assert fitting_blocks(1 << 50, 0.5, 100) == 1
+    assert fitting_blocks(1, 0.5, 100) == 100
+
+
+def test_a_block_of_smollm2_takes_720_kib() -> None:
+    config = ModelConfig(49152, 576, 1536, 30, 9, 3, 64, 1e5, 1e-5, 8192, True)
+    assert config.kv_bytes(16, 4) == 720 * 1024
