@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from infra.local.kafka import RunningBroker
 from tests.stack import Stack, small_broker
+
+# Torch reads it when it is imported: a thread that spins at a barrier starves the brokers beside the tests.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @pytest.fixture(scope="session")
