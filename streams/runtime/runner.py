@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from streams.runtime.inbox import Inbox
 from streams.stage import NOTHING, Decision, Message, Stage, Wanted
-from topics.errors import Fenced
+from topics.errors import Fenced, Unavailable
 from topics.log import Log, Place, Position, Record, Transactions
 from topics.outputs import Encoder, Output
 from topics.schemas import Decoder
@@ -35,6 +35,7 @@ POLL_S = 0.05
 SHARED_POLL_S = 0.01
 COMMIT_EVERY_S = 0.2
 ACKNOWLEDGE_S = 30.0
+COMMIT_PATIENCE_S = 60.0
 
 
 def not_in_this_shell(asked: object) -> NoReturn:
@@ -65,7 +66,7 @@ class Runner:
         self._with_offsets: list[Output] = []
         self._answers: list[Future[Output]] = []
         self._commit_running: Future[None] | None = None
-        self._commit_at = 0.0
+        self._now = self._commit_at = self._commit_began = 0.0
         self._lost: Collection[Place] = ()
         self._membership: object = None
         self._producer = shell.log.producer(ACKNOWLEDGE_S)
@@ -79,6 +80,7 @@ class Runner:
 
     def step(self, now: float) -> int:
         """One pass of the steps above; returns how many records it took. Raises an error of the log: stop then."""
+        self._now = now
         records = self._take()
         self._act([self._decide(record) for record in records])
         for record in records:
@@ -154,9 +156,10 @@ class Runner:
         """Starts a commit unless one is under way; its error is raised by the next."""
         if self._commit_running is not None:
             if not self._commit_running.done():
+                if self._now - self._commit_began > COMMIT_PATIENCE_S:
+                    raise Unavailable(f"{self._stage.name}: a commit has not ended for {COMMIT_PATIENCE_S} s")
                 return
-            self._commit_running.result()
-            self._commit_running = None
+            self._end_commit()
         positions = self._uncommitted()
         if not positions or (self._transactions and self._membership is None):
             return
@@ -166,11 +169,20 @@ class Runner:
         else:
             outputs, self._with_offsets = [*self._stage.changes(), *self._with_offsets], []
             appends = [self._shell.encoder.append(output) for output in outputs]
-            commit = self._transactions.commit
+            commit, self._commit_began = self._transactions.commit, self._now
             self._commit_running = self._shell.beside.submit(
                 commit, appends, positions, self._membership, ACKNOWLEDGE_S
             )
         self._committed |= positions
+
+    def _end_commit(self) -> None:
+        """Waits for the commit under way. Raises what it raised, or Unavailable if it does not end."""
+        if self._commit_running is not None:
+            try:
+                self._commit_running.result(COMMIT_PATIENCE_S)
+            except TimeoutError:
+                raise Unavailable(f"{self._stage.name}: a commit does not end") from None
+            self._commit_running = None
 
     def _uncommitted(self) -> dict[Place, Position]:
         found = {place: self._stage.position(place, offset) for place, offset in self._next.items()}
@@ -213,12 +225,9 @@ class Runner:
 
     def revoked(self, places: Collection[Place]) -> None:
         """Called by the group: commits, for the last time, and forgets."""
-        if self._commit_running is not None:
-            self._commit_running.result()
+        self._end_commit()
         self._commit()
-        if self._commit_running is not None:
-            self._commit_running.result()
-            self._commit_running = None
+        self._end_commit()
         self._forget(places)
 
     def lost(self, places: Collection[Place]) -> None:

@@ -33,6 +33,13 @@ class Crash(Exception):
     """The process is gone."""
 
 
+class Never(Executor):
+    """Takes everything and ends nothing."""
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return Future()
+
+
 class AtOnce(Executor):
     """Runs what it is given before `submit` returns."""
 
@@ -101,10 +108,12 @@ class Cell:
         instance: str = "0",
         perform: Callable[[Wanted], Output] | None = None,
         project: Callable[[Sequence[Message]], None] = list,
+        beside: Executor | None = None,
     ) -> Runner:
         """A process of its own, as the log sees it."""
         decoder = Decoder(self.log, self._codec)
-        shell = Shell(self.log, decoder, self.encoder(), AtOnce(), instance, perform or self.empty_history, project)
+        perform, beside = perform or self.empty_history, beside or AtOnce()
+        shell = Shell(self.log, decoder, self.encoder(), beside, instance, perform, project)
         return Runner(stage, shell)
 
     def empty_history(self, wanted: Wanted) -> Output:

@@ -16,10 +16,10 @@ from schemas.tokenizer import ChatTokenizer
 from streams.admission import Model
 from streams.intake import KEPT_IDLE_MS, Intake
 from streams.router import Router
-from streams.runtime.runner import Runner
+from streams.runtime.runner import COMMIT_PATIENCE_S, Runner
 from streams.settlement import Settlement
 from streams.supervisor import Supervisor
-from tests.unit.streams.cells import CODEC, Cell
+from tests.unit.streams.cells import CODEC, Cell, Never
 from tests.unit.streams.staged import ONE, SIZES, accepted, beat, posted, reply_id
 from topics.catalog import DEAD_LETTERS, INTAKE_STATE, MESSAGES, REPLIES, SCHEMAS, generate_topic
 from topics.errors import DeliveryFailed, Fenced, Unavailable
@@ -239,3 +239,12 @@ def test_a_process_that_was_silent_for_too_long_stops(cell: IntakeCell) -> None:
     cell.log.expel("intake", "0")
     with pytest.raises(Fenced, match="lost 1 partitions"):
         cell.step(silent)
+
+
+def test_a_commit_that_does_not_end_stops_the_stage(cell: IntakeCell) -> None:
+    settlement = cell.runner(Settlement(cell.routes), beside=Never())
+    cell.write(cell.routes.reply(reply_id(1), accepted(reply_id(1))))
+    for now in (1.0, 2.0, COMMIT_PATIENCE_S):
+        settlement.step(now)
+    with pytest.raises(Unavailable, match="has not ended"):
+        settlement.step(2.5 + COMMIT_PATIENCE_S)
