@@ -76,6 +76,8 @@ class Router(Stage):
                 self._replicas.apply(beat)
                 return NOTHING
             case GenerateRequested() as request:
+                if not self._routes.has(request.reply):
+                    raise ValueError(f"{request.reply!r} names no reply of this cell")
                 if generate_topic(request.pool, request.tier) != message.place.topic:
                     raise ValueError(f"a request of {request.pool}/{request.tier} in {message.place.topic}")
                 backlog = self._backlog[message.place]

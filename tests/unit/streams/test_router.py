@@ -204,3 +204,10 @@ def test_a_request_past_its_deadline_is_left_to_the_supervisor(router: Routed) -
     router.ask(3)
     assert replies(router.beat(beat(capacity=9), at_ms=T0 + 1)) == [reply_id(3)]
     assert router.committed("paid") == 3
+
+
+def test_a_request_for_no_reply_is_refused_before_it_can_cost_others_theirs(router: Routed) -> None:
+    router.ask(1)
+    with pytest.raises(ValueError, match="names no reply"):
+        router(BACKLOGS["paid"], replace(request(2), reply=ReplyId("garbage")), T0, "garbage")
+    assert replies(router.beat(beat(capacity=9))) == [reply_id(1)]
