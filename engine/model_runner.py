@@ -14,7 +14,7 @@ import torch
 from engine.batch import Batch
 from engine.model import Llama
 from engine.runner import Sampled
-from engine.sampler import Draw, likeliest, sample
+from engine.sampler import Draw, logprobs, sample
 from engine.sequence import Chunk, Sequence, blocks_for
 from engine.weights import Weights, load_weights
 from schemas.events import Sampling
@@ -48,8 +48,10 @@ class ModelRunner:
         logits = self._model(Batch.of(chunks, self._model.device), self._cache)
         sequences = [chunk.sequence for chunk in chunks if chunk.samples]
         ids = sample(logits, [Draw(one.sampling, one.position, one.output) for one in sequences], self._eos_ids)
-        tops = [likeliest(row, one.sampling.logprobs) for row, one in zip(logits, sequences, strict=True)]
-        return [Sampled(*pair) for pair in zip(ids, tops, strict=True)]
+        return [
+            Sampled(token_id, None if (top := one.sampling.top_logprobs) is None else logprobs(row, token_id, top))
+            for token_id, row, one in zip(ids, logits, sequences, strict=True)
+        ]
 
     def _fingerprint(self, digest: str, some: torch.Tensor) -> str:
         """Weights hash, dtype, device, torch version, kernels, threads and the probe, with slashes between."""

@@ -9,11 +9,19 @@ from engine.sequence import Chunk
 
 
 @dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Natural logarithms of probabilities, before penalties and temperature: the drawn token's, the likeliest ids'."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Sampled:
-    """A drawn token id. `logprobs`: the likeliest ids before penalties and temperature, if they were asked for."""
+    """A drawn token id, with its log probabilities if they were asked for."""
 
     token_id: int
-    logprobs: tuple[tuple[int, float], ...] = ()
+    logprobs: Logprobs | None = None
 
 
 class Runner(Protocol):

@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from engine.runner import Logprobs
 from schemas.events import Sampling
 
 _MASK = 0xFFFFFFFF
@@ -45,12 +46,12 @@ def sample(logits: Tensor, draws: list[Draw], eos_ids: frozenset[int] = frozense
     ]
 
 
-def likeliest(logits: Tensor, count: int) -> tuple[tuple[int, float], ...]:
-    """The `count` likeliest ids of one row with their log probabilities, the likeliest first."""
-    if count <= 0:
-        return ()
-    values, ids = logits.log_softmax(-1).topk(min(count, logits.shape[-1]))
-    return tuple(zip(ids.tolist(), values.tolist(), strict=True))
+def logprobs(logits: Tensor, token_id: int, top: int) -> Logprobs:
+    """Of one row, before penalties and temperature: the log probability of `token_id` and of the `top` likeliest ids,
+    the likeliest first."""
+    all_ids = logits.log_softmax(-1)
+    values, ids = all_ids.topk(min(top, logits.shape[-1]))
+    return Logprobs(float(all_ids[token_id]), tuple(zip(ids.tolist(), values.tolist(), strict=True)))
 
 
 def _penalised(logits: Tensor, draw: Draw, eos_ids: frozenset[int]) -> Tensor:

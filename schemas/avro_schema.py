@@ -24,6 +24,8 @@ NAMESPACE = "laneway"
 FOLDER = Path(__file__).parent / "avro"
 EVENTS: tuple[type, ...] = (
     events.MessagePosted,
+    events.ConversationRenamed,
+    events.ConversationDeleted,
     events.ReplySettled,
     events.HistoryLoaded,
     events.Tick,

@@ -42,7 +42,8 @@ class Sampling:
     """How tokens are drawn: `temperature` 0 is greedy, `top_k` 0 is off, a posted `max_tokens` 0 is not asked.
 
     Penalties count over the reply, not over the prompt; `min_tokens` come before an end of sequence, which
-    `ignore_eos` makes a token like any other; `logprobs` is how many of the likeliest ids are wanted.
+    `ignore_eos` makes a token like any other. `top_logprobs` None: no log probabilities are wanted; else those of
+    each token and of so many of the likeliest in its place.
     """
 
     max_tokens: int
@@ -55,8 +56,8 @@ class Sampling:
     frequency_penalty: float = 0.0
     min_tokens: int = 0
     ignore_eos: bool = False
-    logprobs: int = 0
     repetition_penalty: float = 1.0
+    top_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,23 @@ class ClientKey:
     reply: ReplyId
 
 
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a prompt that a client gives whole: `role` is `system`, `user` or `assistant`."""
+
+    role: str
+    text: str
+
+
 # messages
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePosted:
-    """A user's message as the edge took it. `reply` is only a candidate until intake accepts it."""
+    """A user's message as the edge took it. `reply` is only a candidate until intake accepts it.
+
+    Where `messages` are given they are the whole prompt, `text` is empty, and no turn of this reply is stored.
+    """
 
     user: UserId
     account: str
@@ -100,6 +112,24 @@ class MessagePosted:
     sampling: Sampling
     deadline_ms: int
     on_disconnect: str = "continue"
+    messages: tuple[ChatMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRenamed:
+    """Its user gave a conversation another title."""
+
+    user: UserId
+    conversation: ConversationId
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationDeleted:
+    """Its user deleted a conversation; no turn that was said before comes back. The id may be used again."""
+
+    user: UserId
+    conversation: ConversationId
 
 
 @dataclass(frozen=True, slots=True)

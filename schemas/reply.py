@@ -103,7 +103,10 @@ MOVES: dict[type[Record], dict[State, State]] = {
 
 @dataclass(slots=True)
 class Reply:
-    """One reply, folded. `ids` and `texts` hold the accepted tokens, one of each per token; token n is at n - 1."""
+    """One reply, folded. `ids` and `texts` hold the accepted tokens, one of each per token; token n is at n - 1.
+
+    `logprobs` has, by n, those of the tokens that came with them.
+    """
 
     id: ReplyId
     state: State = State.UNSEEN
@@ -112,6 +115,7 @@ class Reply:
     accepted: r.Accepted | None = None
     ids: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    logprobs: dict[int, r.TokenLogprob] = field(default_factory=dict)
     cleared: int = 0
     finished: r.Finished | None = None
     reason: str | None = None
@@ -174,6 +178,7 @@ class Reply:
             self.end = record
             self.reason = _reason(record)
             del self.ids[self.last :], self.texts[self.last :]
+            self.logprobs = {n: logprob for n, logprob in self.logprobs.items() if n <= self.last}
 
 
 def _of_attempt(reply: Reply, record: r.Dispatched | r.Started) -> Verdict:
@@ -255,6 +260,8 @@ def _take_tokens(reply: Reply, _: int, record: r.Tokens) -> None:
     known = len(reply.texts) + 1 - record.first
     reply.ids.extend(unpack_ids(record.ids)[known:])
     reply.texts.extend(record.texts[known:])
+    if record.logprobs:
+        reply.logprobs.update(list(enumerate(record.logprobs, record.first))[known:])
 
 
 def _open_attempt(reply: Reply, _: int, record: r.AttemptOpened) -> None:

@@ -64,18 +64,43 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class LikelyToken:
+    """A token's bytes and the natural logarithm of its probability, before penalties and temperature."""
+
+    token: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a token of the reply was, and the likeliest in its place, the likeliest first."""
+
+    token: bytes
+    logprob: float
+    top: tuple[LikelyToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tokens:
-    """Consecutive tokens; `first` is the number of the first, from 1; one text per id, empty while it is held back."""
+    """Consecutive tokens; `first` is the number of the first, from 1; one text per id, empty while it is held back.
+
+    `logprobs` has one entry per token where the request asked for them, else none.
+    """
 
     attempt: int
     incarnation: Incarnation
     first: int
     ids: bytes
     texts: tuple[str, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.ids) != 4 * len(self.texts) or not self.texts or self.first < 1:
             raise ValueError(f"Tokens(first={self.first}) has {len(self.ids)} id bytes for {len(self.texts)} texts")
+        if len(self.logprobs) not in (0, len(self.texts)):
+            raise ValueError(
+                f"Tokens(first={self.first}) has {len(self.logprobs)} logprobs for {len(self.texts)} texts"
+            )
 
 
 @dataclass(frozen=True, slots=True)

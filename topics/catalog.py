@@ -116,7 +116,14 @@ def _of_chats(sizes: Sizes) -> tuple[Topic, ...]:
         Topic(
             MESSAGES,
             "user",
-            (e.MessagePosted, e.ReplySettled, e.HistoryLoaded, e.Tick),
+            (
+                e.MessagePosted,
+                e.ConversationRenamed,
+                e.ConversationDeleted,
+                e.ReplySettled,
+                e.HistoryLoaded,
+                e.Tick,
+            ),
             sizes.users,
             7 * DAY,
             "all that intake decides from, in one order per user",
@@ -141,7 +148,7 @@ def _of_results(sizes: Sizes) -> tuple[Topic, ...]:
         Topic(
             TURNS,
             "user/conversation/message, partition by user",
-            (e.TurnSaved,),
+            (e.TurnSaved, e.ConversationRenamed, e.ConversationDeleted),
             sizes.users,
             30 * DAY,
             "conversations as they grow; the store is built from it",

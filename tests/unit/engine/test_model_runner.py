@@ -80,10 +80,11 @@ def test_the_probe_finds_rows_that_depend_on_their_batch(
 
 
 def test_log_probabilities_come_with_a_token_when_they_are_asked_for(runner: ModelRunner) -> None:
-    sequence = Sequence(ReplyId("r"), 1, (5, 6, 7), Sampling(1, temperature=0, logprobs=3), block_table=[0])
+    sequence = Sequence(ReplyId("r"), 1, (5, 6, 7), Sampling(1, temperature=0, top_logprobs=3), block_table=[0])
     [sampled] = runner.compute([Chunk(sequence, 3)])
-    assert (len(sampled.logprobs), sampled.logprobs[0][0]) == (3, sampled.token_id)
-    assert 0 > sampled.logprobs[0][1] > sampled.logprobs[2][1]
+    assert sampled.logprobs is not None
+    assert sampled.logprobs.top[0] == (sampled.token_id, sampled.logprobs.chosen)
+    assert [value < 0 for _, value in sampled.logprobs.top] == [True] * 3
 
 
 def test_the_chat_model_knows_the_capital_of_france(smollm2: Path, chat: ModelRunner) -> None:

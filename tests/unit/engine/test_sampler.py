@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sampler import Draw, hash32, likeliest
+from engine.sampler import Draw, hash32, logprobs
 from engine.sampler import sample as sample_draws
 from schemas.events import Sampling
 
@@ -101,9 +101,10 @@ def test_no_end_is_drawn_before_the_least_tokens() -> None:
     assert drawn(logits, [0, 0], eos, min_tokens=2) == 1
 
 
-def test_the_likeliest_ids_come_with_their_log_probabilities() -> None:
+def test_a_drawn_id_comes_with_its_log_probability_and_the_likeliest() -> None:
     logits = torch.tensor([0.1, 0.6, 0.3]).log() + 5
-    [(first, one), (second, two)] = likeliest(logits, 2)
-    assert (first, second) == (1, 2)
-    assert [math.exp(one), math.exp(two)] == pytest.approx([0.6, 0.3])
-    assert likeliest(logits, 0) == ()
+    found = logprobs(logits, 0, top=2)
+    assert math.exp(found.chosen) == pytest.approx(0.1)
+    assert [token_id for token_id, _ in found.top] == [1, 2]
+    assert [math.exp(value) for _, value in found.top] == pytest.approx([0.6, 0.3])
+    assert logprobs(logits, 0, top=0).top == ()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schemas.reply import MOVES, Record, Reply, State, Verdict
+from schemas.reply_records import TokenLogprob, Tokens
 from tests.unit.schemas.reply_histories import REPLY, fold, record, record_of
 
 VECTORS = Path(os.environ.get("LANEWAY_VECTORS", Path(__file__).parents[4] / "shared" / "vectors"))
@@ -128,3 +130,15 @@ def test_a_token_record_without_a_text_for_each_id_cannot_be_made() -> None:
     with pytest.raises(ValueError, match=r"Tokens\(first=1\) has 4 id bytes for 2 texts"):
         record("Tokens", first=1, texts=["a", "b"], ids=b"\0" * 4)
     assert Reply(REPLY).end_id is None
+
+
+def test_log_probabilities_are_kept_by_the_number_of_their_token_and_end_with_what_is_shown() -> None:
+    first, second, third = (TokenLogprob(text, -0.5, ()) for text in (b"x", b"y", b"z"))
+    reply = fold([record("Accepted", checked=True), record("Started")])
+    tokens = record("Tokens", first=1, texts=["x", "y"])
+    assert isinstance(tokens, Tokens)
+    reply.apply(2, replace(tokens, logprobs=(first, second)))
+    reply.apply(3, replace(tokens, first=2, logprobs=(second, third)))
+    assert reply.logprobs == {1: first, 2: second, 3: third}
+    reply.apply(4, record("Flagged", upto=2))
+    assert reply.logprobs == {1: first, 2: second}
