@@ -168,6 +168,7 @@ def _pieces(tokenizer: Tokenizer) -> dict[int, bytes]:
 
 
 _LETTERS = bytes([*range(0x41, 0x5B), *range(0x61, 0x7B)])
+_DIGITS = b"0123456789"
 _SPACES = b" \t\n\r\x0b\x0c"
 _BEYOND_ASCII = bytes(range(0x80, 0x100))
 
@@ -177,8 +178,9 @@ def _counts(piece: bytes) -> dict[str, int]:
     return {
         "bytes": len(piece),
         "letters": len(piece) - len(piece.translate(None, _LETTERS)),
+        "digits": len(piece) - len(piece.translate(None, _DIGITS)),
         "beyond ASCII": len(piece) - len(piece.translate(None, _BEYOND_ASCII)),
-        "others": len(piece.translate(None, _LETTERS + _SPACES + _BEYOND_ASCII)),
+        "others": len(piece.translate(None, _LETTERS + _DIGITS + _SPACES + _BEYOND_ASCII)),
         "words": len(piece.split()),
     }
 
