@@ -9,11 +9,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import httpx_sse
+import jinja2
 import openai
 import orjson
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from tokenizers import Tokenizer
 
+from engine.gguf_file import GgufFile
 from schemas.events import unpack_ids
 from schemas.ids import ReplyId
 from schemas.reply import Reply, State
@@ -96,19 +99,21 @@ def test_a_stream_is_the_same_reply_with_its_counts_at_the_end(stock: Stock, edg
     assert counted.usage and (counted.choices, counted.usage.completion_tokens) == ([], len(chunks) - 2)
 
 
-def test_the_messages_given_are_the_whole_prompt(stock: Stock, paced_log: Records) -> None:
-    messages: list[Any] = [
-        {"role": "developer", "content": "Be loud."},
-        *said("q"),
-        {"role": "assistant", "content": "a"},
-    ]
+@pytest.mark.parametrize(
+    "roles", [["user"], ["system", "user"], ["user", "assistant", "user"], ["user", "system", "user"]]
+)
+def test_the_prompt_is_what_the_models_own_template_makes_of_the_messages(
+    paced: MendedStack, stock: Stock, paced_log: Records, roles: list[str]
+) -> None:
+    messages: list[Any] = [{"role": role, "content": f"message {n}"} for n, role in enumerate(roles)]
     with stock.at(0) as client:
-        done = client.chat.completions.create(model=MODEL, messages=[*messages, *said("and now?")])
-        plain = client.chat.completions.create(model=MODEL, messages=said("and now?"))
-    [request], [alone] = paced_log.requests(ReplyId(done.id)), paced_log.requests(ReplyId(plain.id))
-    assert done.choices[0].message.content == "and now?"
-    assert done.usage and len(unpack_ids(request.prompt)) == done.usage.prompt_tokens
-    assert unpack_ids(alone.prompt)[1:4] == unpack_ids(request.prompt)[1:4]  # both begin with a system turn
+        done = client.chat.completions.create(model=MODEL, messages=messages)
+    folder = paced.folder / "models" / MODEL
+    template = jinja2.Template(GgufFile(folder / "model.gguf").field("tokenizer.chat_template"))
+    spelled = template.render(messages=messages, add_generation_prompt=True)
+    [request] = paced_log.requests(ReplyId(done.id))
+    assert unpack_ids(request.prompt) == tuple(Tokenizer.from_file(str(folder / "tokenizer.json")).encode(spelled).ids)
+    assert done.usage and done.usage.prompt_tokens == len(unpack_ids(request.prompt))
 
 
 def test_stop_and_max_tokens_end_a_completion(stock: Stock) -> None:

@@ -11,7 +11,7 @@ from schemas.ids import ReplyId
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer
 from streams.admission import BUSY_PATIENCE_MS
-from streams.intake import KEPT_IDLE_MS, MOST_PARKED_CHARACTERS, TICK_EVERY_S
+from streams.intake import KEPT_IDLE_MS, MOST_PARKED_CHARACTERS, PARKED_COST, TICK_EVERY_S
 from streams.stage import HistoryWanted, Message
 from tests.unit.streams.intakes import PLACE, Intakes, loaded, settled, unavailable
 from tests.unit.streams.staged import T0, answers, events, posted, reply_id, turn
@@ -187,7 +187,7 @@ def test_a_completion_that_cannot_be_accepted_is_refused_at_once(intake: Intakes
 
 
 def test_one_users_parked_texts_are_bounded_over_all_conversations(intake: Intakes) -> None:
-    long = "x" * (MOST_PARKED_CHARACTERS // 4)
+    long = "x" * (MOST_PARKED_CHARACTERS // 4 - PARKED_COST)
     told = [intake.told(posted(n, long, conversation=f"c{n}")) for n in range(1, 7)]
     assert [reasons(answered) for answered in told] == [{}] * 5 + [{reply_id(6): "conversation_busy"}]
     assert intake.told(posted(7, long, user="bob")) == {}
