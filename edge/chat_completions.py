@@ -27,7 +27,6 @@ from edge.sse import MOST_FRAMES_A_SEND, Listener, ReplyResponse, rings
 from edge.tails import SharedView
 from schemas.events import MessagePosted
 from schemas.ids import ConversationId
-from schemas.reply import State
 from schemas.reply_records import Redirected, Rejected, Stopped
 
 CANCEL_WAIT_S = 5.0
@@ -149,14 +148,19 @@ class CompletionStream(Completion):
             if not self._view.reply.last and (trouble := self._trouble()):
                 return error_response(trouble)
             left = patience - asyncio.get_running_loop().time()
-            if self._view.reply.state is not State.QUEUED or not await rings(self._bell, left):
+            if self._begun or not await rings(self._bell, left):
                 return None
         return None
+
+    @property
+    def _begun(self) -> bool:
+        """A replica has it, so there is something to tell; one that was lost before it began changes nothing."""
+        return self._view.reply.started is not None or self._view.ended
 
     def _ready(self) -> bytes:
         reply = self._view.reply
         opening = b""
-        if not self._opened and reply.state is not State.QUEUED and (reply.last or self._trouble() is None):
+        if not self._opened and self._begun and (reply.last or self._trouble() is None):
             self._opened, opening = True, self._chunks.opening()
         upto = min(reply.last, self._sent + MOST_FRAMES_A_SEND)
         made = b"".join(self._chunks.token(n) for n in range(self._sent + 1, upto + 1))

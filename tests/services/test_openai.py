@@ -75,6 +75,12 @@ def stock(paced: MendedStack, wendy: Client) -> Stock:
     return Stock(paced, paced.keys[wendy.user])
 
 
+@pytest.fixture(scope="module")
+def template(paced: MendedStack) -> jinja2.Template:
+    """The chat template that came with the model."""
+    return jinja2.Template(GgufFile(paced.folder / "models" / MODEL / "model.gguf").field("tokenizer.chat_template"))
+
+
 @pytest.mark.parametrize("edge", EDGES)
 def test_a_completion_is_what_the_log_holds_and_no_turn_is_stored(
     paced: MendedStack, stock: Stock, wendy: Client, paced_log: Records, edge: int
@@ -103,16 +109,15 @@ def test_a_stream_is_the_same_reply_with_its_counts_at_the_end(stock: Stock, edg
     "roles", [["user"], ["system", "user"], ["user", "assistant", "user"], ["user", "system", "user"]]
 )
 def test_the_prompt_is_what_the_models_own_template_makes_of_the_messages(
-    paced: MendedStack, stock: Stock, paced_log: Records, roles: list[str]
+    paced: MendedStack, stock: Stock, paced_log: Records, template: jinja2.Template, roles: list[str]
 ) -> None:
     messages: list[Any] = [{"role": role, "content": f"message {n}"} for n, role in enumerate(roles)]
     with stock.at(0) as client:
         done = client.chat.completions.create(model=MODEL, messages=messages)
-    folder = paced.folder / "models" / MODEL
-    template = jinja2.Template(GgufFile(folder / "model.gguf").field("tokenizer.chat_template"))
     spelled = template.render(messages=messages, add_generation_prompt=True)
     [request] = paced_log.requests(ReplyId(done.id))
-    assert unpack_ids(request.prompt) == tuple(Tokenizer.from_file(str(folder / "tokenizer.json")).encode(spelled).ids)
+    tokenizer = Tokenizer.from_file(str(paced.folder / "models" / MODEL / "tokenizer.json"))
+    assert unpack_ids(request.prompt) == tuple(tokenizer.encode(spelled).ids)
     assert done.usage and done.usage.prompt_tokens == len(unpack_ids(request.prompt))
 
 
@@ -214,7 +219,7 @@ def test_silence_before_the_first_token_is_survived(paced: MendedStack, stock: S
             waiting = pool.submit(lambda: list(stock.hear("at last", 1)))
             with wendy.http.stream("POST", paced.urls[0] + PATH, json=body_of("x", stream=True)) as silent:
                 heard = silent.iter_text()
-                assert [next(heard) for _ in range(3)] == [": ping\n"] * 3
+                assert set("".join(next(heard) for _ in range(3)).split("\n")) == {": ping", ""}
         assert text_in(waiting.result()) == "at last"
 
 
@@ -223,7 +228,7 @@ def test_a_completion_that_is_shed_has_a_status_and_a_time_to_retry(
 ) -> None:
     with ThreadPoolExecutor(20) as pool:
         with paced.without(REPLICA):
-            body = body_of("crowded", stream=True, deadline_s=60)
+            body = body_of("crowded")
             posts = [
                 pool.submit(wendy.ask, "POST", PATH, n % 2, json=body, timeout=PATIENCE_S)
                 for n in range(ROOM + BACKLOG + 3)
@@ -233,7 +238,8 @@ def test_a_completion_that_is_shed_has_a_status_and_a_time_to_retry(
     shed = [answer for answer in answers if answer.status_code == 503]
     assert {answer.json()["error"]["code"] for answer in shed} == {"overloaded"}
     assert all(int(answer.headers["Retry-After"]) >= 1 for answer in shed)
-    assert all(answer.text.endswith("data: [DONE]\n\n") for answer in answers if answer.status_code == 200)
+    served = [answer.json() for answer in answers if answer.status_code == 200]
+    assert {completion["choices"][0]["message"]["content"] for completion in served} == {"crowded"}
 
 
 @pytest.mark.parametrize("edge", EDGES)
