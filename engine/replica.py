@@ -28,7 +28,7 @@ from schemas.events import (
 )
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply import Record
-from schemas.reply_records import Failed, Finished, Preempted, Started, Tokens
+from schemas.reply_records import Failed, Finished, LikelyToken, Preempted, Started, TokenLogprob, Tokens
 from schemas.tokenizer import ChatTokenizer
 from topics.catalog import DEAD_LETTERS
 from topics.log import Place, Producer
@@ -186,7 +186,7 @@ class Replica:
         elif outcome is Change.PREEMPTED:
             self._write(job.sequence.reply, Preempted(job.sequence.attempt, self.identity.incarnation), job)
         elif isinstance(outcome, Sampled):
-            self._advance(job, job.transcript.take(outcome.token_id))
+            self._advance(job, job.transcript.take(outcome))
 
     def _start(self, job: Job) -> None:
         me, sequence, origin = self.identity, job.sequence, job.assigned.origin
@@ -198,11 +198,20 @@ class Replica:
     def _advance(self, job: Job, advance: Advance) -> None:
         reply, attempt, me = job.sequence.reply, job.sequence.attempt, self.identity.incarnation
         if advance.tokens:
-            self._write(reply, _tokens(attempt, me, job.next, advance.tokens), job)
+            ids, texts = pack_ids(token.id for token in advance.tokens), tuple(token.text for token in advance.tokens)
+            logprobs = tuple(likely for token in advance.tokens if (likely := self._likely(token)))
+            self._write(reply, Tokens(attempt, me, job.next, ids, texts, logprobs), job)
             job.next += len(advance.tokens)
         if advance.finish_reason:
             self._write(reply, Finished(attempt, me, advance.finish_reason, job.next - 1), job)
             self._end(job)
+
+    def _likely(self, token: Token) -> TokenLogprob | None:
+        if token.logprobs is None:
+            return None
+        piece, chosen = self._tokenizer.piece, token.logprobs.chosen
+        top = tuple(LikelyToken(piece(token_id), value) for token_id, value in token.logprobs.top)
+        return TokenLogprob(piece(token.id), chosen, top)
 
     def _write(self, reply: ReplyId, record: Record, job: Job | None = None) -> None:
         def delivered(error: Exception | None) -> None:
@@ -253,8 +262,3 @@ class Replica:
             lanes=tuple((position.tier, position.offset) for position in self._lanes.positions()),
             dropped=tuple(AttemptDropped(reply, attempt) for reply, attempt in self._dropped),
         )
-
-
-def _tokens(attempt: int, incarnation: Incarnation, first: int, tokens: tuple[Token, ...]) -> Tokens:
-    ids = pack_ids(token.id for token in tokens)
-    return Tokens(attempt, incarnation, first, ids, tuple(token.text for token in tokens))

@@ -1,5 +1,6 @@
 """The model beneath the engine: right logits, right ids, an honest fingerprint."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from engine.batch import Batch
 from engine.detokenizer import Detokenizer
 from engine.model import Llama
 from engine.model_runner import ModelRunner, rows_are_invariant
+from engine.runner import Sampled
 from engine.sequence import Chunk, Sequence
 from engine.transcript import Transcript
 from engine.weights import load_weights
@@ -18,7 +20,7 @@ from schemas.ids import ReplyId
 from schemas.tokenizer import ChatTokenizer, PromptTurn
 from tests.tiny_llama import write_tiny_llama
 from tests.unit.engine.dense_llama import dense_logits
-from tests.unit.engine.generating import Generation, generate
+from tests.unit.engine.generating import Generation, engine, generate, run
 
 GREEDY = Sampling(24, temperature=0)
 
@@ -87,13 +89,24 @@ def test_log_probabilities_come_with_a_token_when_they_are_asked_for(runner: Mod
     assert [value < 0 for _, value in sampled.logprobs.top] == [True] * 3
 
 
+def test_log_probabilities_of_a_continued_reply_are_those_of_the_unbroken_one(runner: ModelRunner) -> None:
+    asked = Generation(tuple(range(3, 70)), Sampling(12, temperature=0.9, seed=5, top_logprobs=4))
+    unbroken: list[Sampled] = []
+    run(engine(runner), asked, told=lambda _, one: unbroken.append(one))
+    for cut in (1, 7):
+        rest: list[Sampled] = []
+        continued = replace(asked, accepted=tuple(one.token_id for one in unbroken[:cut]))
+        run(engine(runner, step_tokens=20), continued, told=lambda _, one, rest=rest: rest.append(one))
+        assert rest == unbroken[cut:]
+
+
 def test_the_chat_model_knows_the_capital_of_france(smollm2: Path, chat: ModelRunner) -> None:
     tokenizer = ChatTokenizer.load(smollm2)
     [said] = generate(chat, Generation(ask(tokenizer, "What is the capital of France?"), GREEDY))
     sequence = Sequence(ReplyId("r"), 1, (1,), GREEDY)
     transcript, text = Transcript(sequence, Detokenizer(tokenizer.piece), tokenizer.eos_ids), ""
     while transcript.finish_reason is None:
-        text += "".join(token.text for token in transcript.take(said.pop(0)).tokens)
+        text += "".join(token.text for token in transcript.take(Sampled(said.pop(0))).tokens)
     assert (text, transcript.finish_reason) == ("The capital of France is Paris.", "stop")
 
 

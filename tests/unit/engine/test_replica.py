@@ -1,6 +1,7 @@
 """A replica between its lanes and the reply log."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -133,6 +134,19 @@ def test_giving_up_names_all_that_ran_and_waited(tiny_tokenizer: ChatTokenizer) 
     assert (rig.replica.load.running, rig.replica.load.waiting) == (0, 0)
 
 
+def test_each_token_says_how_likely_it_was_if_that_was_asked_for(rig: Rig) -> None:
+    held_back = Sampling(50, stop=("ex",), top_logprobs=1)
+    rig.assign(1, "hey", sampling=held_back)
+    rig.assign(2, "hey", sampling=replace(held_back, top_logprobs=0))
+    rig.assign(3, "hey")
+    rig.run_out()
+    likely = [r.TokenLogprob(piece, 0.0, (r.LikelyToken(piece, 0.0),)) for piece in (b"h", b"e", b"y")]
+    assert folded(1, *rig.of(1)).logprobs == dict(enumerate(likely, 1))
+    assert [len(token.texts) for token in rig.of(1) if isinstance(token, r.Tokens)] == [1, 2]
+    assert folded(2, *rig.of(2)).logprobs == {n: replace(one, top=()) for n, one in enumerate(likely, 1)}
+    assert folded(3, *rig.of(3)).logprobs == {}
+
+
 @pytest.mark.parametrize("cut", range(10))
 def test_a_continuation_numbers_on_and_reads_like_the_unbroken_reply(rig: Rig, cut: int) -> None:
     text, sampling, dead = "né STONy", Sampling(50, stop=("STOP",)), Incarnation("dead")
@@ -171,12 +185,26 @@ def test_bytes_that_are_no_request_are_put_aside_and_their_reply_fails(rig: Rig)
         {"sampling": Sampling(9, stop=("",))},
         {"sampling": Sampling(9, temperature=math.nan)},
         {"sampling": Sampling(9, repetition_penalty=0)},
+        {"sampling": Sampling(9, presence_penalty=1e300)},
+        {"sampling": Sampling(9, top_logprobs=-1)},
+        {"sampling": Sampling(9, top_logprobs=50_000)},
         {"accepted": b"xyz"},
         {"accepted": pack_ids([9_999])},
         {"prompt": pack_ids([5, 9_999])},
         {"prompt": b""},
     ],
-    ids=["empty stop", "no temperature", "no penalty", "half an id", "unknown id", "unknown id asked", "no prompt"],
+    ids=[
+        "empty stop",
+        "no temperature",
+        "no penalty",
+        "high penalty",
+        "no likeliest",
+        "too many likeliest",
+        "half an id",
+        "unknown id",
+        "unknown id asked",
+        "no prompt",
+    ],
 )
 def test_a_request_that_cannot_be_started_fails_alone(rig: Rig, fields: dict[str, Any]) -> None:
     rig.assign(1, **fields)
