@@ -7,10 +7,12 @@ that attempt, and the heartbeats name it until the supervisor has fenced it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from engine.detokenizer import Detokenizer
-from engine.engine import Change, Engine
+from engine.dropped import Dropped
+from engine.engine import Change, Engine, Totals
 from engine.errors import NeverFits
 from engine.lanes import Lanes, Undecodable
 from engine.runner import Sampled
@@ -84,18 +86,40 @@ class Load:
     dropped: tuple[AttemptDropped, ...] = ()
 
 
+@dataclass(frozen=True)
+class Requests:
+    """How many requests of a replica have come to which end: `stopped` at a stop or an end of sequence, `full` at
+    their most tokens, `aborted` as they were told, `dropped` for another replica to continue, `refused` unbegun.
+    """
+
+    stopped: int = 0
+    full: int = 0
+    aborted: int = 0
+    dropped: int = 0
+    refused: int = 0
+
+
 class Replica:
-    """Driven by one thread. `load` is replaced, never changed, so another thread may read it."""
+    """Driven by one thread. `load`, `totals` and `requests` are replaced, never changed, so other threads may read.
+
+    `supervisor_beats`, how many were read, is set by the thread that reads them.
+    """
 
     def __init__(
         self, identity: Identity, engine: Engine, tokenizer: ChatTokenizer, lanes: Lanes, outbox: Outbox
     ) -> None:
         self.identity, self.capacity, self.fingerprint = identity, engine.max_running, engine.fingerprint
-        self.load = Load()
+        self.load, self.requests = Load(), Requests()
+        self.supervisor_beats = 0
         self.draining = False
         self._engine, self._tokenizer, self._lanes, self._outbox = engine, tokenizer, lanes, outbox
         self._jobs: dict[tuple[ReplyId, int], Job] = {}
-        self._dropped: dict[tuple[ReplyId, int], None] = {}
+        self._dropped = Dropped()
+        self._ends: Counter[str] = Counter()
+
+    @property
+    def totals(self) -> Totals:
+        return self._engine.totals
 
     @property
     def idle(self) -> bool:
@@ -124,13 +148,17 @@ class Replica:
             case GenerateAssigned() if event.incarnation == self.identity.incarnation:
                 self._queue(event)
             case AbortReply() if event.incarnation == self.identity.incarnation:
-                self._dropped.pop((event.reply, event.attempt), None)
-                self._jobs.pop((event.reply, event.attempt), None)
-                self._engine.abort(event.reply, event.attempt)
+                self._abort(event)
             case DrainRequested() if event.incarnation == self.identity.incarnation:
                 self.draining = True
             case Undecodable():
                 self._put_aside(event)
+
+    def _abort(self, command: AbortReply) -> None:
+        job = self._jobs.get((command.reply, command.attempt))
+        self._dropped.abort(command.reply, command.attempt, self.supervisor_beats, was_here=job is not None)
+        if job is not None:
+            self._end(job, "aborted")
 
     def _queue(self, assigned: GenerateAssigned) -> None:
         """A second request for an attempt that is here already, from a replay, would compute the same again."""
@@ -143,6 +171,7 @@ class Replica:
             if not job.transcript.finish_reason:
                 self._engine.add(job.sequence)
         except NeverFits as error:
+            self._ends["refused"] += 1
             self._write(reply, Failed(f"context_length_exceeded: {error}"))
         except ValueError as error:
             self._refuse(assigned, error)
@@ -164,6 +193,8 @@ class Replica:
             request.tier,
             request.account,
         )
+        if not self._outbox.routes.has(sequence.reply):
+            raise ValueError(f"reply {sequence.reply!r} is none of this cell")
         if max(sequence.prompt) >= self._tokenizer.vocabulary:
             raise ValueError(f"token {max(sequence.prompt)}, where the vocabulary has {self._tokenizer.vocabulary}")
         detokenizer = Detokenizer(self._tokenizer.piece, request.sampling.stop)
@@ -204,7 +235,7 @@ class Replica:
             job.next += len(advance.tokens)
         if advance.finish_reason:
             self._write(reply, Finished(attempt, me, advance.finish_reason, job.next - 1), job)
-            self._end(job)
+            self._end(job, "stopped" if advance.finish_reason == "stop" else "full")
 
     def _likely(self, token: Token) -> TokenLogprob | None:
         if token.logprobs is None:
@@ -217,7 +248,7 @@ class Replica:
         def delivered(error: Exception | None) -> None:
             if error is not None and job is not None:
                 job.lost = True
-                self._dropped[job.sequence.reply, job.sequence.attempt] = None
+                self._dropped.give_up(job.sequence.reply, job.sequence.attempt)
 
         append = self._outbox.encoder.append(self._outbox.routes.reply(reply, record))
         self._outbox.producer.send(append, delivered)
@@ -225,15 +256,17 @@ class Replica:
     def _drop(self, *jobs: Job) -> None:
         """Names them in the heartbeats until the supervisor has fenced them."""
         for job in jobs:
-            self._dropped[job.sequence.reply, job.sequence.attempt] = None
-            self._end(job)
+            self._dropped.give_up(job.sequence.reply, job.sequence.attempt)
+            self._end(job, "dropped")
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: Job, how: str) -> None:
+        self._ends[how] += 1
         self._jobs.pop((job.sequence.reply, job.sequence.attempt), None)
         self._engine.finish(job.sequence)
 
     def _put_aside(self, bad: Undecodable) -> None:
         """The dead letter and the reply's end, since nobody else will ever read this record."""
+        self._ends["refused"] += 1
         record, place = bad.record, bad.record.place
         self._bury(Origin(place.topic, place.partition, record.offset), bad.error, record.key, record.value)
         reply = ReplyId((record.key or b"").decode("ascii", "replace"))
@@ -242,6 +275,7 @@ class Replica:
 
     def _refuse(self, assigned: GenerateAssigned, error: ValueError) -> None:
         """A request that no sequence can be made of; the letter leaves its bytes where they lie."""
+        self._ends["refused"] += 1
         reply = assigned.request.reply
         self._bury(assigned.origin, f"could not be started: {error!r}", reply.encode(), None)
         if self._outbox.routes.has(reply):
@@ -252,7 +286,7 @@ class Replica:
         self._outbox.producer.send(self._outbox.encoder.append(Output(Place(DEAD_LETTERS, 0), origin.topic, letter)))
 
     def note(self) -> None:
-        """Makes `load` what it is now."""
+        """Makes `load` and `requests` what they are now."""
         self.load = Load(
             running=self._engine.num_running,
             waiting=self._engine.num_waiting,
@@ -260,5 +294,6 @@ class Replica:
             step=self._engine.steps,
             p99_step_ms=self._engine.p99_step_ms,
             lanes=tuple((position.tier, position.offset) for position in self._lanes.positions()),
-            dropped=tuple(AttemptDropped(reply, attempt) for reply, attempt in self._dropped),
+            dropped=self._dropped.named(self.supervisor_beats),
         )
+        self.requests = Requests(**self._ends)
