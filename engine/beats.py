@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from engine.errors import Replaced
-from engine.replica import Load, Outbox, Replica
+from engine.load import Load
+from engine.replica import Outbox, Replica
 from engine.succession import Watch
 from schemas.events import LanePosition, ReplicaBeat
 

@@ -8,19 +8,19 @@ that attempt, and the heartbeats name it until the supervisor has fenced it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.detokenizer import Detokenizer
 from engine.dropped import Dropped
 from engine.engine import Change, Engine, Totals
 from engine.errors import NeverFits
 from engine.lanes import Lanes, Undecodable
+from engine.load import Load, Requests
 from engine.runner import Sampled
 from engine.sequence import Sequence
 from engine.transcript import Advance, Token, Transcript
 from schemas.events import (
     AbortReply,
-    AttemptDropped,
     DeadLettered,
     DrainRequested,
     GenerateAssigned,
@@ -32,11 +32,12 @@ from schemas.ids import Incarnation, ReplyId
 from schemas.reply import Record
 from schemas.reply_records import Failed, Finished, LikelyToken, Preempted, Started, TokenLogprob, Tokens
 from schemas.tokenizer import ChatTokenizer
-from topics.catalog import DEAD_LETTERS
-from topics.log import Place, Producer
-from topics.outputs import Encoder, Output, Routes
+from topics.catalog import TIERS, generate_topic
+from topics.log import Producer
+from topics.outputs import Encoder, Routes, dead_letter
 
 IDLE_POLL_S = 0.02
+LONGEST_TOPIC = 249
 
 
 @dataclass(frozen=True)
@@ -71,32 +72,6 @@ class Job:
     next: int
     started: bool = False
     lost: bool = False
-
-
-@dataclass(frozen=True)
-class Load:
-    """What a heartbeat says of a replica. `step` counts steps, so that a stuck one is seen."""
-
-    running: int = 0
-    waiting: int = 0
-    free_blocks: int = 0
-    step: int = 0
-    p99_step_ms: float = 0.0
-    lanes: tuple[tuple[str, int], ...] = ()
-    dropped: tuple[AttemptDropped, ...] = ()
-
-
-@dataclass(frozen=True)
-class Requests:
-    """How many requests of a replica have come to which end: `stopped` at a stop or an end of sequence, `full` at
-    their most tokens, `aborted` as they were told, `dropped` for another replica to continue, `refused` unbegun.
-    """
-
-    stopped: int = 0
-    full: int = 0
-    aborted: int = 0
-    dropped: int = 0
-    refused: int = 0
 
 
 class Replica:
@@ -195,6 +170,10 @@ class Replica:
         )
         if not self._outbox.routes.has(sequence.reply):
             raise ValueError(f"reply {sequence.reply!r} is none of this cell")
+        if assigned.origin.topic not in (generate_topic(self.identity.pool, tier) for tier in TIERS):
+            raise ValueError(
+                f"a request from {assigned.origin.topic[:LONGEST_TOPIC]!r}, which is no backlog of this pool"
+            )
         if max(sequence.prompt) >= self._tokenizer.vocabulary:
             raise ValueError(f"token {max(sequence.prompt)}, where the vocabulary has {self._tokenizer.vocabulary}")
         detokenizer = Detokenizer(self._tokenizer.piece, request.sampling.stop)
@@ -277,13 +256,14 @@ class Replica:
         """A request that no sequence can be made of; the letter leaves its bytes where they lie."""
         self._ends["refused"] += 1
         reply = assigned.request.reply
-        self._bury(assigned.origin, f"could not be started: {error!r}", reply.encode(), None)
+        origin = replace(assigned.origin, topic=assigned.origin.topic[:LONGEST_TOPIC])
+        self._bury(origin, f"could not be started: {error!r}", reply.encode(), None)
         if self._outbox.routes.has(reply):
             self._write(reply, Failed("internal"))
 
     def _bury(self, origin: Origin, error: str, key: bytes | None, value: bytes | None) -> None:
         letter = DeadLettered(origin, f"replica {self.identity.name}", error, key, value)
-        self._outbox.producer.send(self._outbox.encoder.append(Output(Place(DEAD_LETTERS, 0), origin.topic, letter)))
+        self._outbox.producer.send(self._outbox.encoder.append(dead_letter(letter)))
 
     def note(self) -> None:
         """Makes `load` and `requests` what they are now."""

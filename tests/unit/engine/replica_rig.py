@@ -84,7 +84,7 @@ class Rig:
             "sampling": Sampling(50),
             "prompt": prompt,
         } | fields
-        incarnation = given.pop("incarnation", ONE)
+        incarnation, origin = given.pop("incarnation", ONE), given.pop("origin", ORIGIN)
         user, conversation = UserId("alice"), ConversationId("c")
         request = GenerateRequested(
             ReplyId(given.pop("as_reply", reply_id(n))),
@@ -96,7 +96,7 @@ class Rig:
             **given,
         )
         lane = Place(lane_topic("main", tier if tier in TIERS else "paid"), 0)
-        self.write(Output(lane, request.reply, GenerateAssigned(incarnation, ORIGIN, request)))
+        self.write(Output(lane, request.reply, GenerateAssigned(incarnation, origin, request)))
         return reply_id(n)
 
     def tell(self, command: object) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine.dropped import NAMED_BEATS
-from engine.replica import Requests
+from engine.load import Requests
 from schemas import reply_records as r
 from schemas.events import AbortReply, AttemptDropped, DrainRequested, Sampling, pack_ids
 from schemas.ids import Incarnation

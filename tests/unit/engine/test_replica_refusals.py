@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from engine.replica import Requests
+from engine.load import Requests
 from schemas import reply_records as r
-from schemas.events import Sampling, pack_ids
+from schemas.events import Origin, Sampling, pack_ids
 from schemas.tokenizer import ChatTokenizer, PromptTurn
 from tests.unit.engine.replica_rig import ORIGIN, Rig, reply_id
-from topics.catalog import DEAD_LETTERS, REPLIES, lane_topic
+from topics.catalog import DEAD_LETTERS, LARGEST_RECORD, REPLIES, lane_topic
 from topics.log import Append, Place
 
 
@@ -75,6 +75,22 @@ def test_a_request_of_no_reply_is_put_aside(rig: Rig, name: str) -> None:
     rig.run(4)
     assert {reply for reply, _ in rig.events(REPLIES)} == {reply_id(2)}
     assert (len(rig.events(DEAD_LETTERS)), rig.replica.requests) == (2, Requests(stopped=1, refused=2))
+
+
+def test_a_request_from_nowhere_fails_with_a_letter_that_fits(rig: Rig) -> None:
+    rig.assign(1, origin=Origin("x" * 5_000_000, 0, 7))
+    rig.run()
+    [(_, letter)] = rig.events(DEAD_LETTERS)
+    assert (rig.of(1), letter.origin.topic) == ([r.Failed("internal")], "x" * 249)
+    assert "which is no backlog of this pool" in letter.error and len(letter.error) < 1000
+
+
+def test_bytes_too_many_for_a_letter_are_cut(rig: Rig) -> None:
+    rig.log.producer().send(Append(Place(lane_topic("main", "paid"), 0), b"k", b"x" * LARGEST_RECORD))
+    rig.run()
+    [(_, letter)] = rig.events(DEAD_LETTERS)
+    assert len(letter.value) < LARGEST_RECORD
+    assert "bytes of the key and" in letter.error
 
 
 def test_a_reply_that_could_outgrow_the_context_is_not_begun(rig: Rig) -> None:
