@@ -21,6 +21,7 @@ from engine.runner import Runner
 from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
 from engine.sequence import Sequence, blocks_for
+from engine.succession import Watch
 from schemas.codec import Codec
 from schemas.ids import Incarnation
 from schemas.prefix import BLOCK_TOKENS
@@ -58,20 +59,21 @@ def run(slot: int) -> int:
         producer = log.producer(TOKEN_DELIVERY_S)
         return Outbox(producer, Encoder(codec, kafka.sizes, identity.incarnation), Routes(kafka.sizes))
 
-    lanes = Lanes(log, Decoder(log, Codec()), config.pool, slot)
+    lanes, watch = Lanes(log, Decoder(log, codec), config.pool, slot), Watch(log, Decoder(log, codec), identity)
     own = outbox()
     replica = Replica(identity, engine, tokenizer, lanes, own)
     replica.note()
     failures: list[BaseException] = []
-    beats = Beats(replica, outbox(), failures.append)
+    beats = Beats(replica, watch, outbox(), failures.append)
     beats.start()
     announce(os.environ)
     logger.info("replica %s is %s: %s", identity.name, identity.incarnation, replica.fingerprint)
     try:
         _serve(replica, leaving, failures, config.drain_s)
     except TopicsError as error:
-        logger.error("stopping: %s", error)
         failures.append(error)
+    for failure in failures:
+        logger.error("stopping: %s", failure)
     beats.stop()
     own.producer.close()
     lanes.close()
