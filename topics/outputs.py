@@ -88,7 +88,9 @@ class Routes:
 
     def conversation(self, changed: ConversationRenamed | ConversationDeleted) -> Output:
         """What becomes of a whole conversation, among its turns."""
-        return Output(Place(catalog.TURNS, self.of_user(changed.user)), f"{changed.user}/{changed.conversation}", changed)
+        return Output(
+            Place(catalog.TURNS, self.of_user(changed.user)), f"{changed.user}/{changed.conversation}", changed
+        )
 
     def usage(self, recorded: UsageRecorded) -> Output:
         return Output(Place(catalog.USAGE, self.of_user(recorded.user)), recorded.reply, recorded)

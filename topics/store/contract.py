@@ -100,7 +100,7 @@ class Store(Protocol):
 
 
 def title_of(text: str) -> str:
-    """One line of at most TITLE_CHARACTERS, the beginning of a text: cut after a word, unless that would leave little."""
+    """The beginning of a text in one line: cut after a word, unless that would leave little of it."""
     line = " ".join(text.split(None, TITLE_CHARACTERS))
     if len(line) <= TITLE_CHARACTERS:
         return line

@@ -1,7 +1,7 @@
 """The embedded conversation store: one SQLite file that several processes read at once and one stage writes.
 
-In: records of `turns`. Out: see `topics/store/contract.py`. A turn is kept as its Avro record, so that a new field needs
-no migration; the columns beside it are what is looked up or ordered by. SCHEMA_VERSION is the file's `user_version`.
+In: records of `turns`. Out: see `topics/store/contract.py`. A turn is kept as its Avro record, so that a new field
+needs no migration; the columns beside it are what is looked up or ordered by. SCHEMA_VERSION is its `user_version`.
 The file is in WAL mode: readers see the last commit and wait for nobody, also while history writes.
 """
 
