@@ -5,12 +5,14 @@ saved, the store holds what was accepted after each conversation's last deletion
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,19 +65,27 @@ def assistant(output: Output) -> TurnSaved:
     return assistant_turn(Watched(reply, 0, 0), output.event, 0)
 
 
-def held(path: Path, saved: Sequence[SavedAt]) -> dict[Key, tuple[list[str], str | None]]:
-    """Message ids and title of each conversation, as a store says after those saves."""
-    with closing(SqliteStore(path)) as store:
-        for record in saved:
-            store.save([record])
-        found = {}
-        for key in [(UserId(user), ConversationId(conversation)) for user, conversation in ROOMS]:
-            line = store.conversation(*key)
-            found[key] = [turn.turn.message for turn in store.messages(*key, 1000)], line and line.title
-        return found
+@pytest.fixture(scope="module")
+def store() -> Iterator[SqliteStore]:
+    with closing(SqliteStore(Path(":memory:"))) as opened:
+        yield opened
 
 
-@settings(max_examples=60)
+def held(store: SqliteStore, saved: Sequence[SavedAt]) -> dict[Key, tuple[list[str], str | None]]:
+    """Message ids and title of each conversation after those saves, made for users of that name and no other."""
+    anew = uuid4().hex
+    for record in saved:
+        store.save([SavedAt(record.offset, replace(record.saved, user=UserId(record.saved.user + anew)))])
+    found = {}
+    for user, conversation in ((UserId(user), ConversationId(conversation)) for user, conversation in ROOMS):
+        key = (UserId(user + anew), conversation)
+        line = store.conversation(*key)
+        messages = [turn.turn.message for turn in store.messages(*key, 1000)]
+        found[user, conversation] = messages, line and line.title
+    return found
+
+
+@settings(max_examples=40)
 @given(
     actions=logs(*TALK, "load", "post", "delete", "rename"),
     late=st.lists(st.booleans(), min_size=1, max_size=5),
@@ -84,6 +94,7 @@ def held(path: Path, saved: Sequence[SavedAt]) -> dict[Key, tuple[list[str], str
 )
 def test_nothing_that_was_deleted_comes_back_and_nothing_said_since_is_lost(
     tokenizer: ChatTokenizer,
+    store: SqliteStore,
     actions: list[tuple[int, str, int, int]],
     late: list[bool],
     cuts: tuple[float, float],
@@ -93,20 +104,20 @@ def test_nothing_that_was_deleted_comes_back_and_nothing_said_since_is_lost(
     script.run(actions)
     cut, crash = sorted(round(at * len(script.log)) for at in cuts)
     saved = [SavedAt(offset, event) for offset, event in enumerate(records(script, late, cut, crash))]
-    in_order = held(Path(":memory:"), saved)
+    in_order = held(store, saved)
     shuffled.shuffle(saved)
     want = expected(script)
     assert {key: sorted(messages) for key, (messages, _) in in_order.items()} == {k: sorted(want[k]) for k in in_order}
-    assert held(Path(":memory:"), saved) == in_order
+    assert held(store, saved) == in_order
 
 
 def test_the_script_deletes_in_one_millisecond_what_it_says_before_and_not_what_it_says_after(
-    tokenizer: ChatTokenizer,
+    tokenizer: ChatTokenizer, store: SqliteStore
 ) -> None:
     script = Script(tokenizer)
     post, load, delete, name = ("post", 0, 0), ("load", 0, 1), ("delete", 0, 0), ("rename", 0, 0)
     script.run([(0, *action) for action in (post, load, name, delete, post, delete, post, name)])
     saved = [SavedAt(offset, event) for offset, event in enumerate(records(script, [True], 0, len(script.log)))]
     alice = (UserId("alice"), ConversationId("c"))
-    assert held(Path(":memory:"), saved)[alice] == (expected(script)[alice], "name 7")
+    assert held(store, saved)[alice] == (expected(script)[alice], "name 7")
     assert sum(isinstance(message.event, MessagePosted) for message in script.log) == 3
