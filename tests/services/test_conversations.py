@@ -80,10 +80,11 @@ def test_an_intake_that_dies_and_repeats_itself_brings_nothing_back(paced: Mende
     wendy.follow(wendy.say("repeated", "old"))
     paced.until(lambda: len(said(wendy, "repeated")) == 2)
     assert delete(wendy, "repeated").status_code == 204
-    with paced.without("intake"), ThreadPoolExecutor(1) as pool:
-        said_again = pool.submit(wendy.say, "repeated", "new")
-        paced.restart("history")
-    assert text_of(wendy.follow(said_again.result())) == "new"
+    with ThreadPoolExecutor(1) as pool:
+        with paced.without("intake"):
+            said_again = pool.submit(wendy.say, "repeated", "new")
+            paced.restart("history")
+        assert text_of(wendy.follow(said_again.result())) == "new"
     paced.until(lambda: len(said(wendy, "repeated")) >= 2)
     assert said(wendy, "repeated") == ["new", "new"]
 
