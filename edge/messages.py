@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Mapping
 
-import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -18,6 +17,7 @@ from edge.auth import Caller
 from edge.edge import Edge, caller_of, edge_of
 from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, TooLarge
 from edge.requests import MessageRequest, read_client_key, read_conversation, read_cursor, read_message
+from edge.responses import json_response
 from edge.saved import saved_reply, saved_stream
 from edge.sse import EventStream
 from edge.tails import SharedView
@@ -31,6 +31,7 @@ RETRY_AFTER_S = 1.0
 REFUSALS: Mapping[str, type[ApiError]] = {
     "conflict": Conflict,
     "conversation_busy": Conflict,
+    "conversation_deleted": Conflict,
     "context_length_exceeded": BadRequest,
     "model_not_found": BadRequest,
     "unsafe": BadRequest,
@@ -154,7 +155,7 @@ def _receipt(reply: ReplyId, conversation: ConversationId, max_tokens: int = 0) 
     """`max_tokens` tells what is left of those that were asked for; 0 is not known."""
     body: dict[str, str | int] = {"reply": reply, "conversation": conversation, "url": f"/v1/replies/{reply}/events"}
     body |= {"max_tokens": max_tokens} if max_tokens else {}
-    return Response(orjson.dumps(body), 202, media_type="application/json")
+    return json_response(body, 202)
 
 
 def cursor_of(request: Request) -> int | None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from edge.edge import caller_of, edge_of
 from edge.errors import NotFound, shown
+from edge.responses import json_response
 
 
 async def list_models(request: Request) -> Response:
     caller_of(request)
-    return _json({"object": "list", "data": [_model(name) for name in edge_of(request).config.models]})
+    return json_response({"object": "list", "data": [_model(name) for name in edge_of(request).config.models]})
 
 
 async def get_model(request: Request) -> Response:
@@ -22,12 +22,8 @@ async def get_model(request: Request) -> Response:
     name, served = request.path_params["model"], edge_of(request).config.models
     if name not in served:
         raise NotFound(f"model {shown(name)} is not served here: {', '.join(served)}", code="model_not_found")
-    return _json(_model(name))
+    return json_response(_model(name))
 
 
 def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "laneway"}
-
-
-def _json(body: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(body), media_type="application/json")

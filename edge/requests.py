@@ -24,9 +24,11 @@ from schemas.ids import ConversationId
 FIELDS = ("text", "model", "deadline_s", *sampling.FIELDS)
 MOST_EVENT_ID = 2**31
 MOST_PAGE = 200
+MOST_TITLE_CHARACTERS = 200
 
 _CONVERSATION = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 _CLIENT_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _EVENT_ID = re.compile(r"[0-9]{1,10}")
 
 
@@ -55,6 +57,17 @@ def read_message(body: bytes, defaults: Defaults) -> MessageRequest:
         asked=sampling.read_sampling(fields, defaults),
         deadline_s=read_deadline(fields, defaults),
     )
+
+
+def read_title(body: bytes) -> str:
+    """The title that a conversation is to have, without blanks around it."""
+    fields = json_object(body)
+    refuse_others(fields, ("title",))
+    title = fields.get("title")
+    given = title.strip() if isinstance(title, str) else ""
+    if not given or len(given) > MOST_TITLE_CHARACTERS or _CONTROL.search(given):
+        raise bad("title", title, f"1 to {MOST_TITLE_CHARACTERS} characters on one line, not all blank")
+    return given
 
 
 def read_deadline(fields: Mapping[str, Any], defaults: Defaults) -> float:

@@ -14,7 +14,10 @@ from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """`max_tokens` is what the reply may have at most, as far as the context has room for what was asked."""
+    """`max_tokens` is what the reply may have at most, as far as the context has room for what was asked.
+
+    `posted_ms` is the log time of its message in `messages`.
+    """
 
     user: UserId
     account: str
@@ -33,6 +36,7 @@ class Accepted:
     checked: bool
     tokenizer: str
     max_tokens: int = 0
+    posted_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         checked=False,
         tokenizer=model.tokenizer.fingerprint,
         max_tokens=prompt.max_tokens,
+        posted_ms=parked.since_ms,
     )
     request = GenerateRequested(
         reply=message.reply,
@@ -143,6 +144,7 @@ def _user_turn(model: Model, kept: ConversationKept, parked: ParkedMessage, prom
         created_ms=parked.since_ms,
         client_key=message.client_key,
         body_hash=message.body_hash,
+        posted_ms=parked.since_ms,
     )
 
 
