@@ -17,7 +17,7 @@ from schemas.reply import Reply, State, Verdict
 from streams.replicas import Replicas
 from streams.reply_table import ReplyTable, Watched
 from streams.stage import NOTHING, ContinuationWanted, Decision, Message, Stage
-from topics.catalog import REPLICAS, REPLIES
+from topics.catalog import LONGEST_DEADLINE_MS, REPLICAS, REPLIES
 from topics.log import Place, Position
 from topics.outputs import Output, Routes
 
@@ -133,5 +133,6 @@ class Supervisor(Stage):
 
 
 def _late(watched: Watched, now_ms: int) -> bool:
+    """Past its deadline, or past any that intake grants: anybody may write an Accepted."""
     accepted = watched.reply.accepted
-    return accepted is not None and now_ms > accepted.deadline_ms
+    return accepted is not None and now_ms > min(accepted.deadline_ms, watched.accepted_ms + LONGEST_DEADLINE_MS)

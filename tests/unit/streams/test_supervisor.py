@@ -32,7 +32,7 @@ from tests.unit.streams.staged import (
     started,
     tokens,
 )
-from topics.catalog import commands_topic
+from topics.catalog import LONGEST_DEADLINE_MS, commands_topic
 
 ME, OTHER = Incarnation("me"), Incarnation("other")
 R1 = reply_id(1)
@@ -71,6 +71,12 @@ def test_a_late_reply_fails_on_the_supervisors_own_beat_only(supervisor: Supervi
     assert answers(supervisor.beats(at_ms=late)) == {R1: r.Failed("deadline")}
     supervisor.reply(R1, r.Failed("deadline"), at_ms=late)
     assert supervisor.beats(at_ms=late) == NOTHING
+
+
+def test_no_deadline_keeps_a_reply_open_for_longer_than_any_may_be(supervisor: Supervised) -> None:
+    supervisor.reply(R1, accepted(R1, deadline_ms=2**63 - 1))
+    assert supervisor.beats(at_ms=T0 + LONGEST_DEADLINE_MS) == NOTHING
+    assert answers(supervisor.beats(at_ms=T0 + LONGEST_DEADLINE_MS + 1)) == {R1: r.Failed("deadline")}
 
 
 @pytest.mark.parametrize("end", [r.Stopped("user"), r.Failed("deadline")], ids=["stopped", "failed"])
