@@ -15,7 +15,7 @@ from infra.local.restarts import State
 from infra.local.supervisor import Row
 from tests.stack import Stack
 
-PATIENCE_S = 100.0
+PATIENCE_S = 300.0
 REPLICA = "replica-0"
 
 
