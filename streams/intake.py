@@ -24,18 +24,17 @@ from schemas.events import (
     Tick,
     Turn,
 )
-from schemas.ids import ConversationId, UserId
+from schemas.ids import ConversationId, UserId, created_ms
 from schemas.reply_records import Rejected, Stopped
 from streams.admission import Answer, Model, admit, busy, evolve
+from streams.bounds import MOST_PARKED_BYTES, PARKED_COST_BYTES, check_posted, check_size, newest_turns, text_bytes
 from streams.stage import NOTHING, Decision, HistoryWanted, Message, Stage
-from topics.catalog import INTAKE_STATE, MESSAGES, MINUTE
+from topics.catalog import INTAKE_STATE, MESSAGES, MINUTE, RESUME_WINDOW_MS
 from topics.log import Place
 from topics.outputs import Output, Routes
 
 KEPT_IDLE_MS = 10 * MINUTE
 TICK_EVERY_S = 0.25
-MOST_PARKED_CHARACTERS = 1_000_000
-PARKED_COST = 1_000
 REPEATABLE = ("stopped", "failed", "shed")
 
 Key: TypeAlias = tuple[UserId, ConversationId]
@@ -45,7 +44,7 @@ Key: TypeAlias = tuple[UserId, ConversationId]
 class Partition:
     """The conversations of one partition, the longest untouched first; `changed` since the last commit.
 
-    `waiting` counts the characters of each user's parked messages, and what else a message takes.
+    `waiting` counts the bytes of each user's parked messages, and what else a message takes.
     """
 
     kept: OrderedDict[Key, ConversationKept] = field(default_factory=OrderedDict)
@@ -73,7 +72,7 @@ class Partition:
         before = self.kept.get(key)
         if not (before and before.parked) and not (kept and kept.parked):
             return
-        self.waiting[key[0]] += _parked_characters(kept) - _parked_characters(before)
+        self.waiting[key[0]] += _parked_bytes(kept) - _parked_bytes(before)
         if not self.waiting[key[0]]:
             del self.waiting[key[0]]
 
@@ -91,6 +90,7 @@ class Intake(Stage):
         self._next_tick = 0.0
 
     def apply(self, message: Message) -> Decision:
+        check_size(message.size)
         partition = self._partitions[message.place]
         _forget_idle(partition, message.at_ms)
         match message.event:
@@ -118,12 +118,13 @@ class Intake(Stage):
     def _posted(self, partition: Partition, posted: MessagePosted, now_ms: int) -> Decision:
         if not self._routes.has(posted.reply):
             raise ValueError(f"{posted.reply!r} names no reply of this cell")
+        check_posted(posted)
         known = partition.kept.get((posted.user, posted.conversation))
         stored = not posted.messages
         kept = known or ConversationKept(posted.user, posted.conversation, now_ms, stored, (), (), None, ())
         if not stored and not posted.client_key:
             return self._decision([self._alone(kept, ParkedMessage(posted, _later(kept, now_ms)))])
-        if partition.waiting[posted.user] > MOST_PARKED_CHARACTERS and (kept.loading or kept.open_reply):
+        if partition.waiting[posted.user] > MOST_PARKED_BYTES and (kept.loading or kept.open_reply):
             return self._decision([Answer(posted, busy(kept))])  # its state would outgrow a record of the changelog
         kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, _later(kept, now_ms))))
         if not kept.loading:
@@ -140,7 +141,9 @@ class Intake(Stage):
             refusal = Rejected("history_unavailable", "the conversation's history cannot be read now", 1_000)
             return self._decision([Answer(parked.message, refusal) for parked in kept.parked])
         return self._answer(
-            partition, replace(kept, loading=False, turns=loaded.turns, keys=loaded.keys, touched_ms=now_ms), now_ms
+            partition,
+            replace(kept, loading=False, turns=self._fitting(loaded.turns), keys=loaded.keys, touched_ms=now_ms),
+            now_ms,
         )
 
     def _settled(self, partition: Partition, settled: ReplySettled, now_ms: int) -> Decision:
@@ -174,15 +177,12 @@ class Intake(Stage):
 
     def _fitting(self, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
         """The newest turns, as many as any model's context could take."""
-        room = max(model.tokenizer.context for model in self._models.values())
-        for index in range(len(turns) - 1, -1, -1):
-            room -= len(turns[index].token_ids) // 4
-            if room < 0:
-                return turns[index + 1 :]
-        return turns
+        return newest_turns(turns, max(model.tokenizer.context for model in self._models.values()))
 
     def _answer(self, partition: Partition, kept: ConversationKept, now_ms: int) -> Decision:
         """Answers the parked messages of a loaded conversation, in their order, as far as they can be."""
+        if lost(kept, now_ms):
+            kept = replace(kept, open_reply=None)
         answers: list[Answer] = []
         waiting: list[ParkedMessage] = []
         for parked in kept.parked:
@@ -253,8 +253,8 @@ class Intake(Stage):
                 yield Output(place, "", Tick())
 
 
-def _parked_characters(kept: ConversationKept | None) -> int:
-    return sum(PARKED_COST + len(parked.message.text) for parked in kept.parked) if kept else 0
+def _parked_bytes(kept: ConversationKept | None) -> int:
+    return sum(PARKED_COST_BYTES + text_bytes(parked.message) for parked in kept.parked) if kept else 0
 
 
 def _later(kept: ConversationKept, now_ms: int) -> int:
@@ -262,12 +262,17 @@ def _later(kept: ConversationKept, now_ms: int) -> int:
     return max(now_ms, kept.deleted_ms + 1)
 
 
+def lost(kept: ConversationKept, now_ms: int) -> bool:
+    """Whether the open reply's end will never be told: the log has forgotten all of it, long after its deadline."""
+    return kept.open_reply is not None and abs(now_ms - created_ms(kept.open_reply)) > RESUME_WINDOW_MS
+
+
 def _forget_idle(partition: Partition, now_ms: int) -> None:
     while partition.kept:
         key, kept = next(iter(partition.kept.items()))
         if now_ms - kept.touched_ms < KEPT_IDLE_MS:
             return
-        if kept.open_reply or kept.parked:
+        if kept.parked or (kept.open_reply and not lost(kept, now_ms)):
             partition.put(replace(kept, touched_ms=now_ms))
         else:
             partition.drop(key)
