@@ -119,11 +119,11 @@ class Scheduler:
 
     def _schedule_running(self, step: Step, budget: int) -> int:
         """In order of admission; when blocks run out, the newest makes room. Returns what is left of the budget."""
+        shares = self._shares(budget)
         n = 0
         while n < len(self.running):
             sequence = self.running[n]
-            behind = len(self.running) - n - 1
-            tokens = min(sequence.num_tokens - sequence.num_computed_tokens, budget - behind)
+            tokens = shares[sequence]
             end = sequence.num_computed_tokens + tokens
             while sequence.status is Status.RUNNING and not self.blocks.can_grow(sequence, end):
                 self._preempt(self.running.pop(), step)
@@ -134,12 +134,43 @@ class Scheduler:
             n += 1
         return budget
 
+    def _shares(self, budget: int) -> dict[Sequence, int]:
+        """One token for each, the rest for prompts in the order of their tiers: a long one neither keeps a higher tier
+        out nor, for good, a lower one, to which a trickle is left.
+        """
+        shares = dict.fromkeys(self.running, 1)
+        left = budget - len(shares)
+        trickle = left // self.limits.trickle
+        prompts = [one for one in self.running if one.num_tokens - one.num_computed_tokens > 1]
+        prompts.sort(key=_rank)
+        first_waiting = self._next_admissible()
+        for sequence in prompts:
+            most = left
+            if first_waiting is not None and _rank(first_waiting) < _rank(sequence):
+                most = min(left, trickle)
+            elif _rank(sequence) < _rank(prompts[-1]):
+                most = left - trickle
+            tokens = min(sequence.num_tokens - sequence.num_computed_tokens - 1, most)
+            shares[sequence] += tokens
+            left -= tokens
+        return shares
+
+    def _next_admissible(self) -> Sequence | None:
+        """Who would be admitted next, if there is a place and room for it now."""
+        lane = self._next_lane() if len(self.running) < self.limits.max_running else None
+        if lane is None or not self._fits(lane[0], self.blocks.cached_prefix(lane[0])):
+            return None
+        return lane[0]
+
+    def _fits(self, sequence: Sequence, prefix: list[int]) -> bool:
+        return self.blocks.cost(sequence, prefix) + self._reserve(sequence) <= self.blocks.num_free
+
     def _schedule_waiting(self, step: Step, budget: int) -> None:
         """Whoever is next is admitted or keeps all others waiting, so that a large one is not passed for ever."""
         while budget > 0 and len(self.running) < self.limits.max_running and (lane := self._next_lane()):
             sequence = lane[0]
             prefix = self.blocks.cached_prefix(sequence)
-            if self.blocks.cost(sequence, prefix) + self._reserve(sequence) > self.blocks.num_free:
+            if not self._fits(sequence, prefix):
                 break
             lane.popleft()
             self._admissions += sequence.status is Status.WAITING
@@ -179,3 +210,7 @@ class Scheduler:
         sequence.status = Status.PREEMPTED
         self._preempted.appendleft(sequence)
         step.preempted.append(sequence)
+
+
+def _rank(sequence: Sequence) -> int:
+    return TIERS.index(sequence.tier)

@@ -1,14 +1,16 @@
-"""The engine under a fixed load: so many requests at once, with most of their prompts in common.
+"""The engine under a fixed load: many at once with most of their prompts in common, a mix, or a long conversation.
 
-In: an engine and a Workload. Out: Figures. No texts, no log: what is measured is scheduling, model and sampling.
+In: an engine and a Workload, a Mix or a Continued. Out: Figures. No texts, no log: it measures scheduling, model and
+sampling.
 """
 
 from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from engine.engine import Engine
@@ -38,6 +40,44 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Mix:
+    """Prompts of 16 to 512 tokens, every third with 256 in common, replies of 8 to 128, arriving at random, about one
+    in each `every` steps; drawn from a fixed seed."""
+
+    requests: int
+    every: int = 4
+
+    def arrivals(self, vocabulary: int) -> list[tuple[int, Sequence]]:
+        """The step of each, with the sequence."""
+        draw = random.Random(f"{self}")
+        ids, step, found = range(3, vocabulary), 0, []
+        shared = draw.choices(ids, k=256)
+        for n in range(self.requests):
+            own = draw.choices(ids, k=draw.randint(16, 256 if n % 3 == 0 else 512))
+            sampling = Sampling(draw.randint(8, 128), temperature=0, ignore_eos=True)
+            found.append(
+                (step, Sequence(ReplyId(f"{self}-{n}"), 1, (*shared, *own) if n % 3 == 0 else (*own,), sampling))
+            )
+            step += draw.randint(0, 2 * self.every)
+        return found
+
+
+@dataclass(frozen=True)
+class Continued:
+    """The next turn of a long conversation: `cached` tokens that were computed before, and `fresh` ones behind them."""
+
+    cached: int = 2000
+    fresh: int = 300
+
+    def sequences(self, vocabulary: int) -> tuple[Sequence, Sequence]:
+        """The turn before, and the next one."""
+        ids = random.Random(f"{self}").choices(range(3, vocabulary), k=self.cached + self.fresh)
+        sampling = Sampling(2, temperature=0, ignore_eos=True)
+        before = Sequence(ReplyId(f"{self}-before"), 1, tuple(ids[: self.cached]), sampling)
+        return before, Sequence(ReplyId(f"{self}-next"), 1, tuple(ids), sampling)
+
+
+@dataclass(frozen=True)
 class Figures:
     """Seconds, but for rates: `tokens_per_s` of all requests together, `hit_rate` of the prompts' tokens."""
 
@@ -50,30 +90,48 @@ class Figures:
 
 
 def measure(engine: Engine, workload: Workload, vocabulary: int, told: Callable[[int], None]) -> Figures:
-    """Runs it to the end; `told` hears how many tokens have come. Times are (p50, p99)."""
-    sequences = workload.sequences(vocabulary)
-    began = time.perf_counter()
-    for sequence in sequences:
-        engine.add(sequence)
-    at: dict[Sequence, list[float]] = {sequence: [] for sequence in sequences}
-    while engine.has_work:
+    """Runs it to the end, all at once; `told` hears how many tokens have come. Times are (p50, p99)."""
+    return run(engine, [(0, sequence) for sequence in workload.sequences(vocabulary)], told)
+
+
+def time_to_first_token(engine: Engine, continued: Continued, vocabulary: int) -> tuple[float, float]:
+    """Seconds of the whole prompt computed cold, and of the next turn behind what its conversation left cached."""
+    _, cold = replace(continued, fresh=continued.fresh + 1).sequences(vocabulary)
+    before, following = continued.sequences(vocabulary)
+    seconds = [run(engine, [(0, one)], lambda _: None).first_token[0] for one in (cold, before, following)]
+    return seconds[0], seconds[2]
+
+
+def run(engine: Engine, arrivals: list[tuple[int, Sequence]], told: Callable[[int], None]) -> Figures:
+    """Adds each sequence at its step, or as soon as there is nothing else to do, and runs all to their most tokens."""
+    began, step, waiting = time.perf_counter(), 0, deque(arrivals)
+    added: dict[Sequence, float] = {}
+    at: dict[Sequence, list[float]] = {sequence: [] for _, sequence in arrivals}
+    while waiting or engine.has_work:
+        while waiting and (waiting[0][0] <= step or not engine.has_work):
+            _, sequence = waiting.popleft()
+            engine.add(sequence)
+            added[sequence] = time.perf_counter()
         outcomes = engine.step()
-        now = time.perf_counter()
+        now, step = time.perf_counter(), step + 1
         for sequence, outcome in outcomes:
             if isinstance(outcome, Sampled):
                 sequence.output.append(outcome.token_id)
                 at[sequence].append(now)
-                if sequence.position == workload.output:
+                if sequence.position == sequence.sampling.max_tokens:
                     engine.finish(sequence)
         told(sum(map(len, at.values())))
-    wall = time.perf_counter() - began
+    return _figures(at, added, time.perf_counter() - began)
+
+
+def _figures(at: dict[Sequence, list[float]], added: dict[Sequence, float], wall: float) -> Figures:
     return Figures(
-        workload.requests,
-        _p50_p99([times[0] - began for times in at.values()]),
+        len(at),
+        _p50_p99([times[0] - added[sequence] for sequence, times in at.items()]),
         _p50_p99([b - a for times in at.values() for a, b in pairwise(times)]),
         sum(map(len, at.values())) / wall,
-        sum(sequence.num_cached_tokens for sequence in sequences) / (workload.requests * workload.prompt),
-        sum(sequence.recomputations for sequence in sequences),
+        sum(sequence.num_cached_tokens for sequence in at) / sum(len(sequence.prompt) for sequence in at),
+        sum(sequence.recomputations for sequence in at),
     )
 
 

@@ -15,27 +15,37 @@ import typer
 from infra.commands.terminal import fail, say
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
+    from engine.engine import Engine
     from infra.bench_engine import Figures
+
+WORKLOADS = ("shared", "mix", "long")
 
 
 def bench_engine(
-    requests: Annotated[str, typer.Option(help="How many at once; one run each.")] = "1,8,16",
+    workload: Annotated[
+        str, typer.Option(help="shared: all at once; mix: lengths and arrivals at random; long.")
+    ] = "shared",
+    requests: Annotated[str, typer.Option(help="How many; one run each.")] = "1,8,16",
     output: Annotated[int, typer.Option(min=2, help="Tokens of each reply.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
 ) -> None:
     """Measure the engine alone: N requests at once, 320 prompt tokens of which 256 are shared, greedy.
 
+    `--workload mix` draws lengths and arrivals at random; `long` compares the first token of a cached conversation of
+    2,000 tokens and 300 new ones with that of a cold one.
     It runs as a replica's settings say (LANEWAY_MODEL, LANEWAY_THREADS, LANEWAY_MAX_RUNNING, ...), without Kafka.
     """
     from engine.config import ReplicaConfig
     from engine.errors import EngineError
     from engine.main import make_engine
-    from infra.bench_engine import Workload, measure
+    from infra.bench_engine import Continued, Workload, measure, time_to_first_token
     from schemas.settings import load
     from schemas.tokenizer import ChatTokenizer
 
+    if workload not in WORKLOADS:
+        fail(ValueError(f"--workload {workload!r}: expected one of {', '.join(WORKLOADS)}"))
     config = load(ReplicaConfig, os.environ)
     try:
         counts = [int(word) for word in requests.split(",")]
@@ -43,18 +53,33 @@ def bench_engine(
         engine = make_engine(config, tokenizer)
     except (OSError, ValueError, EngineError) as error:
         fail(error)
-    figures = []
-    with _progress(as_json) as progress:
-        measure(engine, Workload(1, 64, 0, 4), tokenizer.vocabulary, lambda _: None)
-        for count in counts:
-            task = progress.add_task(f"{count} at once", total=count * output)
-
-            def told(tokens: int, task: TaskID = task) -> None:
-                progress.update(task, completed=tokens)
-
-            figures.append(measure(engine, Workload(count, output=output), tokenizer.vocabulary, told))
     where = {"model": tokenizer.name, "machine": _machine(), "fingerprint": engine.fingerprint}
+    measure(engine, Workload(1, 64, 0, 4), tokenizer.vocabulary, lambda _: None)
+    if workload == "long":
+        _report_long(time_to_first_token(engine, Continued(), tokenizer.vocabulary), where, as_json)
+        return
+    with _progress(as_json) as progress:
+        figures = [_run(engine, progress, workload, count, output, tokenizer.vocabulary) for count in counts]
     _report(figures, where, as_json)
+
+
+def _run(engine: Engine, progress: Progress, workload: str, count: int, output: int, vocabulary: int) -> Figures:
+    from infra.bench_engine import Mix, Workload, run
+
+    all_at_once = [(0, one) for one in Workload(count, output=output).sequences(vocabulary)]
+    arrivals = Mix(count).arrivals(vocabulary) if workload == "mix" else all_at_once
+    total = sum(sequence.sampling.max_tokens for _, sequence in arrivals)
+    task = progress.add_task(f"{count} {workload}", total=total)
+    return run(engine, arrivals, lambda tokens: progress.update(task, completed=tokens))
+
+
+def _report_long(seconds: tuple[float, float], where: dict[str, str], as_json: bool) -> None:
+    cold, cached = seconds
+    if as_json:
+        say(json.dumps({**where, "cold_first_token": cold, "cached_first_token": cached}))
+        return
+    say(f"{where['model']} on {where['machine']}, {where['fingerprint']}")
+    say(f"first token, cold: {1000 * cold:,.0f} ms; cached: {1000 * cached:,.0f} ms; {cached / cold:.0%}")
 
 
 def _progress(quiet: bool) -> Progress:

@@ -49,6 +49,24 @@ def test_no_more_run_than_may_and_tiers_go_in_order() -> None:
     assert of.waiting == [all_[1], all_[0]]
 
 
+def test_a_long_prompt_does_not_keep_a_higher_tier_waiting() -> None:
+    of = scheduler(999, step_tokens=80, trickle=8)
+    [long] = added(of, sequence(2000, tier="background"))
+    run(of)
+    [paid] = added(of, sequence(100, tier="paid"))
+    steps = [{c.sequence: c.num_tokens for c in run(of).chunks} for _ in range(4)]
+    assert steps == [{long: 10, paid: 70}, {long: 50, paid: 30}, {long: 79, paid: 1}, {long: 79, paid: 1}]
+
+
+def test_prompts_of_a_higher_tier_leave_a_trickle_to_one_that_runs() -> None:
+    of = scheduler(999, step_tokens=80, trickle=8)
+    [low] = added(of, sequence(2000, tier="background"))
+    run(of)
+    added(of, *(sequence(500, tier="resume") for _ in range(4)))
+    computed = [sum(c.num_tokens for c in run(of).chunks if c.sequence is low) for _ in range(20)]
+    assert all(8 <= tokens <= 11 for tokens in computed)
+
+
 def test_the_lowest_tier_is_served_now_and_then() -> None:
     of = scheduler(99, max_running=1, trickle=4)
     [low] = added(of, sequence(5, 1, tier="background"))

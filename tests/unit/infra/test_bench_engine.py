@@ -5,7 +5,7 @@ import pytest
 from engine.engine import Engine
 from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
-from infra.bench_engine import Workload, measure
+from infra.bench_engine import Continued, Mix, Workload, measure, run, time_to_first_token
 from schemas.tokenizer import ChatTokenizer
 from tests.tiny_llama import write_tokenizer
 
@@ -28,3 +28,19 @@ def test_two_workloads_have_nothing_in_common(tokenizer: ChatTokenizer) -> None:
     engine = Engine(ScriptedRunner(tokenizer), Limits())
     rates = [measure(engine, Workload(1, output=n), tokenizer.vocabulary, lambda _: None).hit_rate for n in (2, 3)]
     assert rates == [0, 0]
+
+
+def test_a_mix_is_drawn_alike_each_time_and_runs_to_its_end(tokenizer: ChatTokenizer) -> None:
+    first, second = (Mix(9).arrivals(tokenizer.vocabulary) for _ in range(2))
+    assert [(at, one.prompt, one.sampling) for at, one in first] == [
+        (at, one.prompt, one.sampling) for at, one in second
+    ]
+    figures = run(Engine(ScriptedRunner(tokenizer), Limits(max_running=4)), first, lambda _: None)
+    assert all(one.position == one.sampling.max_tokens for _, one in first)
+    assert figures.hit_rate > 0.2
+
+
+def test_the_next_turn_of_a_long_conversation_finds_it_cached(tokenizer: ChatTokenizer) -> None:
+    engine = Engine(ScriptedRunner(tokenizer), Limits())
+    assert min(time_to_first_token(engine, Continued(320, 30), tokenizer.vocabulary)) > 0
+    assert (engine.totals.prompt_tokens, engine.totals.cached_tokens) == (351 + 320 + 350, 320)
