@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edge import conversations, errors, messages, probes, replies
+from edge import chat_completions, conversations, errors, messages, models, probes, replies
 from edge.config import EdgeConfig
 from edge.edge import Edge
 from edge.metrics import Metrics
@@ -26,7 +26,9 @@ ROUTES = (
     Route("/v1/replies/{reply}/events", replies.get_events),
     Route("/v1/replies/{reply}/stop", replies.stop_reply, methods=["POST"]),
     Route("/v1/replies/{reply}", replies.get_reply),
-    Route("/v1/models", probes.list_models),
+    Route("/v1/chat/completions", chat_completions.create_completion, methods=["POST"]),
+    Route("/v1/models", models.list_models),
+    Route("/v1/models/{model:path}", models.get_model),
     Route("/schemas/ids/{id}", probes.get_schema),
     Route("/health", probes.health),
     Route("/ready", probes.ready),
@@ -51,6 +53,7 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
         lifespan=lifespan,
         middleware=[
             Middleware(Counted, metrics=metrics),
+            Middleware(Named),
             Middleware(CORSMiddleware, allow_origins=config.origins, allow_methods=METHODS, allow_headers=HEADERS),
         ],
         exception_handlers={
@@ -61,6 +64,24 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
     )
     app.router.redirect_slashes = False
     return app
+
+
+class Named:
+    """Gives every answer an `X-Request-Id`: that of the reply it is about, which a route puts into the request's state,
+    else one of its own.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def naming(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                name = scope.get("state", {}).get("request_id") or errors.request_id()
+                message = {**message, "headers": [*message["headers"], (b"x-request-id", name.encode())]}
+            await send(message)
+
+        await self._app(scope, receive, naming if scope["type"] == "http" else send)
 
 
 class Counted:

@@ -15,6 +15,7 @@ ApiError
 from __future__ import annotations
 
 import math
+import uuid
 from http import HTTPStatus
 from typing import ClassVar
 
@@ -115,5 +116,15 @@ async def not_routed(request: Request, error: Exception) -> Response:
 
 
 async def crashed(_: Request, __: Exception) -> Response:
-    """Starlette's handler for what nobody expected; the server logs the traceback, the client sees none of it."""
-    return error_response(Internal("something went wrong on this server; the error is logged", retry_after_s=1))
+    """Starlette's handler for what nobody expected; the server logs the traceback, the client sees none of it.
+
+    It answers outside of every middleware, so it names its answer itself.
+    """
+    answer = error_response(Internal("something went wrong on this server; the error is logged", retry_after_s=1))
+    answer.headers["X-Request-Id"] = request_id()
+    return answer
+
+
+def request_id() -> str:
+    """A name for an answer that is about no reply."""
+    return f"req-{uuid.uuid4().hex}"

@@ -21,6 +21,7 @@ QUEUED = b"event: queued\ndata: {}\n\n"
 PREEMPTED = b"event: preempted\ndata: {}\n\n"
 RESUMING = b"event: resuming\ndata: {}\n\n"
 
+LEAST_LOGPROB = -9999.0
 EVENT_OF_STATUS = {"complete": "finished", "stopped": "stopped", "flagged": "flagged", "failed": "failed"}
 
 
@@ -38,8 +39,21 @@ def frame(event: str, data: dict[str, Any], event_id: int) -> bytes:
     return b"event: %b\nid: %d\ndata: %b\n\n" % (event.encode(), event_id, to_json(data))
 
 
-def token_frame(n: int, text: str) -> bytes:
+def token_frame(n: int, text: str, logprob: r.TokenLogprob | None = None) -> bytes:
+    if logprob is not None:
+        return frame("token", {"text": text, "logprobs": logprob_entry(logprob)}, n)
     return b'event: token\nid: %d\ndata: {"text":%b}\n\n' % (n, to_json(text))
+
+
+def logprob_entry(logprob: r.TokenLogprob) -> dict[str, Any]:
+    """OpenAI's shape: a token's text, which half a character does not have, its bytes, and its likeliest rivals."""
+    return {**_likely(logprob), "top_logprobs": [_likely(rival) for rival in logprob.top]}
+
+
+def _likely(token: r.TokenLogprob | r.LikelyToken) -> dict[str, Any]:
+    """What is impossible has OpenAI's number for it, since JSON has no infinity."""
+    text = token.token.decode("utf-8", "replace")
+    return {"token": text, "logprob": max(token.logprob, LEAST_LOGPROB), "bytes": list(token.token)}
 
 
 def retry_frame(milliseconds: int) -> bytes:
@@ -55,6 +69,11 @@ def error_frame(body: bytes) -> bytes:
     return b"event: error\ndata: %b\n\n" % body
 
 
+def data_frame(data: bytes) -> bytes:
+    """A frame without a name and an id, as OpenAI's clients read it; `data` is one line."""
+    return b"data: %b\n\n" % data
+
+
 def accepted_frame(reply: ReplyId, accepted: r.Accepted) -> bytes:
     data = {
         "reply": reply,
@@ -62,6 +81,7 @@ def accepted_frame(reply: ReplyId, accepted: r.Accepted) -> bytes:
         "user_message": accepted.user_message,
         "assistant_message": accepted.assistant_message,
         "model": accepted.model,
+        **({"max_tokens": accepted.max_tokens} if accepted.max_tokens else {}),
     }
     return frame("accepted", data, 0)
 

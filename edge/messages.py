@@ -17,9 +17,9 @@ from starlette.responses import Response
 from edge.auth import Caller
 from edge.edge import Edge, caller_of, edge_of
 from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, TooLarge
-from edge.requests import MessageRequest, read_client_key, read_conversation, read_message
-from edge.saved import saved_reply
-from edge.sse import HEADERS, EventStream
+from edge.requests import MessageRequest, read_client_key, read_conversation, read_cursor, read_message
+from edge.saved import saved_reply, saved_stream
+from edge.sse import EventStream
 from edge.tails import SharedView
 from schemas.events import MessagePosted
 from schemas.ids import ConversationId, ReplyId
@@ -46,15 +46,16 @@ async def post_message(request: Request) -> Response:
     client_key = read_client_key(request.headers.get("Idempotency-Key")) or f"edge-{uuid.uuid4().hex}"
     body = await read_body(request, edge.config.max_body)
     asked = read_message(body, edge.config.defaults)
+    cursor_of(request)
     posted = message_posted(edge, caller, conversation, client_key, asked)
+    request.state.request_id = posted.reply
     with edge.tails.following(posted.reply) as shared:
-        began = time.perf_counter()
-        await _decided(edge, shared, posted)
-        edge.metrics.accept_seconds.observe(time.perf_counter() - began)
+        await decide(edge, shared, posted)
         match shared.view.reply.end:
             case Rejected() as rejected:
-                raise refusal(rejected)
+                raise refusal(rejected, "text")
             case Redirected(to=target):
+                request.state.request_id = target
                 return await _answer_of(request, edge, caller, conversation, target)
         return _answer(request, edge, conversation, shared)
 
@@ -72,7 +73,7 @@ def message_posted(
         body_hash=asked.body_hash,
         text=asked.text,
         model=asked.model,
-        sampling=asked.sampling(edge.draw_seed()),
+        sampling=asked.asked.drawn(edge.draw_seed()),
         deadline_ms=int(asked.deadline_s * 1000),
     )
 
@@ -93,8 +94,10 @@ async def read_body(request: Request, most: int) -> bytes:
     return bytes(body)
 
 
-def refusal(rejected: Rejected) -> ApiError:
-    """Intake's refusal as HTTP has it; a reason that this version does not know is an internal error."""
+def refusal(rejected: Rejected, prompt: str) -> ApiError:
+    """Intake's refusal as HTTP has it; a reason that this version does not know is an internal error. `prompt` is the
+    field that the prompt was made of.
+    """
     kind = REFUSALS.get(rejected.reason, Internal)
     after_s = None if rejected.retry_after_ms is None else rejected.retry_after_ms / 1000
     message = rejected.detail or rejected.reason
@@ -102,19 +105,21 @@ def refusal(rejected: Rejected) -> ApiError:
         message = f"{message} (reply {rejected.reply})"
     if kind is NotNow and after_s is None:
         after_s = RETRY_AFTER_S
-    return kind(message, code=rejected.reason, retry_after_s=after_s)
+    param = {"context_length_exceeded": prompt, "unsafe": prompt, "model_not_found": "model"}.get(rejected.reason)
+    return kind(message, param=param, code=rejected.reason, retry_after_s=after_s)
 
 
-async def _decided(edge: Edge, shared: SharedView, posted: MessagePosted) -> None:
+async def decide(edge: Edge, shared: SharedView, posted: MessagePosted) -> None:
     """Sends the message and waits until the log says what became of it. Raises NotNow."""
     outcome = edge.writer.send(edge.routes.message(posted.user, posted))
     outcome.add_done_callback(lambda _: shared.ring())
-    view = shared.view
+    view, began = shared.view, time.perf_counter()
 
     def failed() -> bool:
         return outcome.done() and outcome.exception() is not None
 
     await shared.until(lambda: view.seen or failed(), edge.config.accept_timeout)
+    edge.metrics.accept_seconds.observe(time.perf_counter() - began)
     if not view.seen:
         what = "was not taken by the log" if failed() else f"was not decided in {edge.config.accept_timeout:g} s"
         raise NotNow(f"the message {what}; send it again with the same Idempotency-Key", retry_after_s=RETRY_AFTER_S)
@@ -134,19 +139,27 @@ async def _answer_of(
     if saved is None:
         raise NotNow(f"reply {reply} to the first of these requests cannot be read now", retry_after_s=RETRY_AFTER_S)
     if wants_stream(request):
-        return Response(saved.frames, headers=HEADERS)
-    return _receipt(reply, conversation)
+        return saved_stream(saved, cursor_of(request))
+    return _receipt(saved.turn.reply, conversation)
 
 
 def _answer(request: Request, edge: Edge, conversation: ConversationId, shared: SharedView) -> Response:
     if wants_stream(request):
-        return EventStream(edge, shared, cursor=None)
-    return _receipt(shared.view.reply.id, conversation)
+        return EventStream(edge, shared, cursor_of(request))
+    accepted = shared.view.reply.accepted
+    return _receipt(shared.view.reply.id, conversation, accepted.max_tokens if accepted else 0)
 
 
-def _receipt(reply: ReplyId, conversation: ConversationId) -> Response:
-    body = {"reply": reply, "conversation": conversation, "url": f"/v1/replies/{reply}/events"}
+def _receipt(reply: ReplyId, conversation: ConversationId, max_tokens: int = 0) -> Response:
+    """`max_tokens` tells what is left of those that were asked for; 0 is not known."""
+    body: dict[str, str | int] = {"reply": reply, "conversation": conversation, "url": f"/v1/replies/{reply}/events"}
+    body |= {"max_tokens": max_tokens} if max_tokens else {}
     return Response(orjson.dumps(body), 202, media_type="application/json")
+
+
+def cursor_of(request: Request) -> int | None:
+    """The last event that the client of a repeat has seen of the first reply. Raises BadRequest."""
+    return read_cursor(request.headers.get("Last-Event-ID"), None)
 
 
 def wants_stream(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""What machines ask an edge, without a key but for the models: is it there, is it ready, what does it count."""
+"""What machines ask an edge, without a key: is it there, is it ready, what does it count."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from edge.edge import caller_of, edge_of
+from edge.edge import edge_of
 from edge.errors import NotFound, shown
 from schemas.codec import schemas_by_confluent_id
 
@@ -27,13 +27,6 @@ async def ready(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     return Response(generate_latest(edge_of(request).metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-
-async def list_models(request: Request) -> Response:
-    caller_of(request)
-    models = edge_of(request).config.models
-    listed = [{"id": model, "object": "model", "created": 0, "owned_by": "laneway"} for model in models]
-    return _json({"object": "list", "data": listed})
 
 
 async def get_schema(request: Request) -> Response:

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from edge.edge import CATCH_UP_S, Edge, caller_of, edge_of
-from edge.errors import Gone, NotFound, NotNow
+from edge.errors import NotFound, NotNow
 from edge.frames import usage
 from edge.requests import read_cursor
-from edge.saved import SavedReply, saved_reply
+from edge.saved import SavedReply, expired, saved_reply
 from edge.sse import EventStream
 from edge.tails import SharedView
 from edge.view import ReplyView
@@ -31,13 +31,9 @@ async def get_events(request: Request) -> Response:
     reply = _genuine(edge, request)
     async with _found(edge, caller.user, reply) as shared:
         if shared:
+            request.state.request_id = reply
             return EventStream(edge, shared, cursor)
-    saved = await _saved(edge, caller.user, reply)
-    conversation = saved.turn.conversation
-    raise Gone(
-        f"reply {reply} has left the log; its text is in conversation {conversation}, "
-        f"at /v1/conversations/{conversation} and /v1/replies/{reply}"
-    )
+    raise expired(await _saved(edge, caller.user, reply))
 
 
 async def get_reply(request: Request) -> Response:
@@ -45,6 +41,7 @@ async def get_reply(request: Request) -> Response:
     reply = _genuine(edge, request)
     async with _found(edge, caller.user, reply) as shared:
         if shared:
+            request.state.request_id = reply
             await _caught_up(shared)
             return _json(_body(shared.view))
     return _json((await _saved(edge, caller.user, reply)).body())
@@ -55,6 +52,7 @@ async def stop_reply(request: Request) -> Response:
     reply = _genuine(edge, request)
     async with _found(edge, caller.user, reply) as shared:
         if shared:
+            request.state.request_id = reply
             await _caught_up(shared)
             await _stopped(edge, shared)
             return _json({"state": shared.view.reply.state.value.lower()})

@@ -6,9 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.responses import Response
+
 from edge.edge import Edge
-from edge.errors import NotNow
+from edge.errors import Gone, NotNow
 from edge.frames import EVENT_OF_STATUS, stored_frames, usage
+from edge.sse import HEADERS, past_the_end
 from schemas.events import TurnSaved
 from schemas.ids import ReplyId, UserId
 from topics.errors import TopicsError
@@ -46,6 +49,24 @@ class SavedReply:
             "finish_reason": self.turn.reason if self.state == "finished" else None,
             "cursor": self.cursor,
         }
+
+
+def expired(saved: SavedReply) -> Gone:
+    """The answer to who wants the rest of a stream: the store has the text, but not where its tokens began."""
+    reply, conversation = saved.turn.reply, saved.turn.conversation
+    return Gone(
+        f"reply {reply} has left the log; its text is in conversation {conversation}, "
+        f"at /v1/conversations/{conversation} and /v1/replies/{reply}"
+    )
+
+
+def saved_stream(saved: SavedReply, cursor: int | None) -> Response:
+    """The whole stream at once; nothing for who has seen its end. Raises BadRequest or Gone."""
+    if cursor is None:
+        return Response(saved.frames, headers=HEADERS)
+    if cursor == saved.cursor:
+        return Response(status_code=204)
+    raise past_the_end(cursor, saved.cursor) if cursor > saved.cursor else expired(saved)
 
 
 async def saved_reply(edge: Edge, user: UserId, reply: ReplyId) -> SavedReply | None:

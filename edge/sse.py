@@ -1,7 +1,7 @@
-"""A reply as an SSE response: a cursor that walks through a shared view's frames, and no queue of its own.
+"""A reply as an SSE response: a cursor that walks through a shared view, and no queue of its own.
 
-It has no status before it is known: 204 and 400 depend on how far the reply has come. A reader that takes nothing for
-the send timeout is cut off, and resumes by its last event id.
+It has no status before it is known: of events, 204 and 400 depend on how far the reply has come. A reader that takes
+nothing for the send timeout is cut off, and resumes by its last event id.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -30,12 +31,21 @@ RETRY_MS = 500
 ABORT = "laneway.abort"
 
 
-class EventStream(Response):
-    """Sends what the view has after event id `cursor`, then what it gets, until it ends. Holds the view till then."""
+class Listener(NamedTuple):
+    """Who listens, as the reply log names it."""
 
-    def __init__(self, edge: Edge, shared: SharedView, cursor: int | None) -> None:
+    edge: str
+    stream: str
+
+
+class ReplyResponse(Response):
+    """An answer made of a reply while that grows: `begin`, and unless that is an answer itself, what is `ready` time
+    after time until there are `last_words`. Holds the view till then.
+    """
+
+    def __init__(self, edge: Edge, shared: SharedView) -> None:
         super().__init__()
-        self._edge, self._shared, self._view, self._cursor = edge, shared, shared.view, cursor
+        self._edge, self._shared, self._view = edge, shared, shared.view
         self._bell = asyncio.Event()
         edge.tails.hold(shared)
 
@@ -44,17 +54,87 @@ class EventStream(Response):
         gone.add_done_callback(lambda _: self._bell.set())
         self._shared.bells.add(self._bell)
         try:
-            refusal = await self._reach_cursor(gone)
-            if refusal is not None:
-                await refusal(scope, receive, send)
-            elif not gone.done():
-                await self._respond(scope, send, gone)
+            await self._answer(scope, receive, send, gone)
         finally:
             self._shared.bells.discard(self._bell)
             gone.cancel()
             self._edge.tails.release(self._shared)
 
-    async def _reach_cursor(self, gone: asyncio.Task[None]) -> Response | None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, gone: asyncio.Task[None]) -> None:
+        refusal = await self._begin(gone)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+        elif not gone.done():
+            await self._respond(scope, send, gone)
+
+    async def _begin(self, gone: asyncio.Task[None]) -> Response | None:
+        """Waits until the status is known; an answer when there will be nothing to stream."""
+        raise NotImplementedError
+
+    def _ready(self) -> bytes:
+        """What can be sent now, each byte once."""
+        raise NotImplementedError
+
+    def _last_words(self) -> bytes | None:
+        """What ends a stream that has nothing more to send; None while it goes on."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[Listener]:
+        """Tells the log and the metrics that a client listens; an ended reply needs no listener."""
+        reply, listener = self._view.reply.id, Listener(self._edge.incarnation, uuid7().hex)
+        open_reply = not self._view.ended
+        self._edge.streams += 1
+        self._edge.metrics.streams.inc()
+        if open_reply:
+            self._edge.writer.tell(self._edge.routes.reply(reply, ListenerAttached(*listener)))
+        try:
+            yield listener
+        finally:
+            self._edge.streams -= 1
+            self._edge.metrics.streams.dec()
+            if open_reply:
+                self._edge.writer.tell(self._edge.routes.reply(reply, ListenerDetached(*listener)))
+
+    async def _respond(self, scope: Scope, send: Send, gone: asyncio.Task[None]) -> None:
+        headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b""})
+            return
+        try:
+            await self._stream(send, gone.done)
+        except TimeoutError:
+            self._edge.metrics.slow.inc()
+            if abort := scope.get("extensions", {}).get(ABORT):
+                abort["call"]()
+                await gone
+
+    async def _stream(self, send: Send, is_gone: Callable[[], bool]) -> None:
+        """Raises TimeoutError when a send does not finish in time."""
+        while not is_gone():
+            self._bell.clear()
+            if ready := self._ready():
+                await self._send(send, ready)
+            elif (last := self._last_words()) is not None:
+                await self._send(send, last, more=False)
+                return
+            elif not await rings(self._bell, self._edge.config.keep_alive):
+                await self._send(send, PING)
+
+    async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
+        async with asyncio.timeout(self._edge.config.send_timeout):
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+class EventStream(ReplyResponse):
+    """Sends what the view has after event id `cursor`, then what it gets, until it ends."""
+
+    def __init__(self, edge: Edge, shared: SharedView, cursor: int | None) -> None:
+        super().__init__(edge, shared)
+        self._cursor, self._at = cursor, 0
+
+    async def _begin(self, gone: asyncio.Task[None]) -> Response | None:
         """Waits until the reply has come as far as the cursor; an answer when there will be nothing to stream."""
         view, cursor = self._view, -1 if self._cursor is None else self._cursor
         while not gone.done():
@@ -70,46 +150,22 @@ class EventStream(Response):
 
     def _refusal(self, cursor: int) -> ApiError | None:
         if self._view.ended:
-            return BadRequest(
-                f"Last-Event-ID={cursor}: expected at most {self._view.newest_id}, the last event of this reply",
-                param="Last-Event-ID",
-            )
+            return past_the_end(cursor, self._view.newest_id)
         if self._shared.failure or self._edge.draining:
             return NotNow("this edge cannot read on now", retry_after_s=1)
         return None
 
     async def _respond(self, scope: Scope, send: Send, gone: asyncio.Task[None]) -> None:
-        headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if scope["method"] == "HEAD":
-            await send({"type": "http.response.body", "body": b""})
-            return
-        with _listening(self._edge, self._shared):
-            try:
-                await self._stream(send, gone.done)
-            except TimeoutError:
-                self._edge.metrics.slow.inc()
-                if abort := scope.get("extensions", {}).get(ABORT):
-                    abort["call"]()
-                    await gone
+        self._at = self._view.index_after(self._cursor)
+        with contextlib.nullcontext() if scope["method"] == "HEAD" else self._listening():
+            await super()._respond(scope, send, gone)
 
-    async def _stream(self, send: Send, is_gone: Callable[[], bool]) -> None:
-        """Raises TimeoutError when a send does not finish in time."""
-        at, frames = self._view.index_after(self._cursor), self._view.frames
-        while not is_gone():
-            self._bell.clear()
-            if at < len(frames):
-                ready = frames[at : at + MOST_FRAMES_A_SEND]
-                at += len(ready)
-                await self._send(send, b"".join(ready))
-            elif (last := self._last_words()) is not None:
-                await self._send(send, last, more=False)
-                return
-            elif not await _rings(self._bell, self._edge.config.keep_alive):
-                await self._send(send, PING)
+    def _ready(self) -> bytes:
+        frames = self._view.frames[self._at : self._at + MOST_FRAMES_A_SEND]
+        self._at += len(frames)
+        return b"".join(frames)
 
     def _last_words(self) -> bytes | None:
-        """What ends a stream that has nothing more to send; None while it goes on."""
         if self._view.ended:
             return b""
         if self._shared.failure:
@@ -117,26 +173,10 @@ class EventStream(Response):
             return error_frame(error_body(error.message, error.type, error.code))
         return retry_frame(RETRY_MS) if self._edge.draining else None
 
-    async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
-        async with asyncio.timeout(self._edge.config.send_timeout):
-            await send({"type": "http.response.body", "body": body, "more_body": more})
 
-
-@contextlib.contextmanager
-def _listening(edge: Edge, shared: SharedView) -> Iterator[None]:
-    """Tells the log and the metrics that a stream is open; an ended reply needs no listener."""
-    reply, stream, open_reply = shared.view.reply.id, uuid7().hex, not shared.view.ended
-    edge.streams += 1
-    edge.metrics.streams.inc()
-    if open_reply:
-        edge.writer.tell(edge.routes.reply(reply, ListenerAttached(edge.incarnation, stream)))
-    try:
-        yield
-    finally:
-        edge.streams -= 1
-        edge.metrics.streams.dec()
-        if open_reply:
-            edge.writer.tell(edge.routes.reply(reply, ListenerDetached(edge.incarnation, stream)))
+def past_the_end(cursor: int, last: int) -> BadRequest:
+    message = f"Last-Event-ID={cursor}: expected at most {last}, the last event of this reply"
+    return BadRequest(message, param="Last-Event-ID")
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -145,7 +185,7 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _rings(bell: asyncio.Event, timeout_s: float) -> bool:
+async def rings(bell: asyncio.Event, timeout_s: float) -> bool:
     try:
         async with asyncio.timeout(timeout_s):
             await bell.wait()

@@ -48,7 +48,7 @@ class ReplyView:
             self._add_numbered(accepted_frame(self.reply.id, record))
             self.frames.append(QUEUED)
         for n in range(len(self._index_of_id), self.reply.last + 1):
-            self._add_numbered(token_frame(n, self.reply.texts[n - 1]))
+            self._add_numbered(token_frame(n, self.reply.texts[n - 1], self.reply.logprobs.get(n)))
         if unnumbered := _UNNUMBERED.get(type(record)):
             self.frames.append(unnumbered)
         if self.ended:

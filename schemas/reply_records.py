@@ -14,6 +14,8 @@ from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
+    """`max_tokens` is what the reply may have at most, as far as the context has room for what was asked."""
+
     user: UserId
     account: str
     plan: str
@@ -30,6 +32,7 @@ class Accepted:
     on_disconnect: str
     checked: bool
     tokenizer: str
+    max_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from schemas.events import (
 from schemas.ids import assistant_message_id, user_message_id
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer
-from streams.context import Prompt, TooLong, build
+from streams.context import Prompt, TooLong, build, build_whole
 
 BUSY_PATIENCE_MS = 2_000
 MOST_KEYS = 1_000
@@ -39,7 +39,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What intake says to a message; with Accepted come the request and the user's turn."""
+    """What intake says to a message; with Accepted come the request and, if it is stored, the user's turn."""
 
     message: MessagePosted
     record: Accepted | Redirected | Rejected
@@ -58,7 +58,7 @@ def admit(models: Mapping[str, Model], kept: ConversationKept, parked: ParkedMes
     if model is None:
         served = ", ".join(sorted(models))
         return Answer(message, Rejected("model_not_found", f"model {message.model!r} is not served here: {served} is"))
-    if kept.open_reply is not None:
+    if kept.open_reply is not None and not message.messages:
         waited = now_ms - parked.since_ms
         return None if waited < BUSY_PATIENCE_MS else Answer(message, busy(kept))
     return _accept(model, kept, parked)
@@ -66,12 +66,12 @@ def admit(models: Mapping[str, Model], kept: ConversationKept, parked: ParkedMes
 
 def evolve(kept: ConversationKept, answer: Answer) -> ConversationKept:
     """The conversation after an answer: an accepted message has its key, its turn and the open reply."""
-    if answer.turn is None:
+    if answer.request is None:
         return kept
     message = answer.message
     return replace(
         kept,
-        turns=(*kept.turns, answer.turn.turn),
+        turns=(*kept.turns, answer.turn.turn) if answer.turn else kept.turns,
         keys=(*kept.keys, ClientKey(message.client_key, message.body_hash, message.reply))[-MOST_KEYS:],
         open_reply=message.reply,
     )
@@ -79,10 +79,13 @@ def evolve(kept: ConversationKept, answer: Answer) -> ConversationKept:
 
 def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answer:
     message = parked.message
-    prompt = build(model.tokenizer, kept.turns, message.text, message.sampling.max_tokens)
+    stored, asked = not message.messages, message.sampling.max_tokens
+    if stored:
+        prompt = build(model.tokenizer, kept.turns, message.text, asked)
+    else:
+        prompt = build_whole(model.tokenizer, message.messages, asked)
     if isinstance(prompt, TooLong):
-        detail = f"the message needs {prompt.needed} tokens, model {message.model!r} has a context of {prompt.context}"
-        return Answer(message, Rejected("context_length_exceeded", detail))
+        return Answer(message, Rejected("context_length_exceeded", f"{prompt} (model {message.model!r})"))
     tier = TIER_OF_PLAN.get(message.plan, "free")
     deadline_ms = parked.since_ms + message.deadline_ms
     accepted = Accepted(
@@ -92,7 +95,7 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         conversation=message.conversation,
         user_message=user_message_id(message.reply),
         assistant_message=assistant_message_id(message.reply),
-        stored=True,
+        stored=stored,
         model=message.model,
         pool=model.pool,
         tier=tier,
@@ -102,6 +105,7 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         on_disconnect=message.on_disconnect,
         checked=False,
         tokenizer=model.tokenizer.fingerprint,
+        max_tokens=prompt.max_tokens,
     )
     request = GenerateRequested(
         reply=message.reply,
@@ -117,7 +121,7 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         deadline_ms=deadline_ms,
         account=message.account,
     )
-    return Answer(message, accepted, request, _user_turn(model, kept, parked, prompt))
+    return Answer(message, accepted, request, _user_turn(model, kept, parked, prompt) if stored else None)
 
 
 def _user_turn(model: Model, kept: ConversationKept, parked: ParkedMessage, prompt: Prompt) -> TurnSaved:

@@ -2,12 +2,13 @@
 
 A deterministic function of one partition of `messages`: what a conversation's history was, that time went by, that a
 reply has ended, all come as records of that partition. State is one ConversationKept per conversation, kept until
-ten idle minutes of log time have passed; then the store knows all that it knew.
+ten idle minutes of log time have passed; then the store knows all that it knew. A message with a whole prompt has no
+history and waits for nobody; of its conversation only the client key is kept, if it has one.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -24,31 +25,46 @@ from topics.outputs import Output, Routes
 KEPT_IDLE_MS = 10 * MINUTE
 TICK_EVERY_S = 0.25
 MOST_PARKED_CHARACTERS = 1_000_000
+REPEATABLE = ("stopped", "failed", "shed")
 
 Key: TypeAlias = tuple[UserId, ConversationId]
 
 
 @dataclass(slots=True)
 class Partition:
-    """The conversations of one partition, the longest untouched first; `changed` since the last commit."""
+    """The conversations of one partition, the longest untouched first; `changed` since the last commit.
+
+    `waiting` counts the characters of each user's parked messages.
+    """
 
     kept: OrderedDict[Key, ConversationKept] = field(default_factory=OrderedDict)
     parked: set[Key] = field(default_factory=set)
     changed: set[Key] = field(default_factory=set)
+    waiting: Counter[UserId] = field(default_factory=Counter)
 
     def put(self, kept: ConversationKept) -> None:
         key = (kept.user, kept.conversation)
         if self.kept.get(key) == kept:
             return
+        self._count(key, kept)
         self.kept[key] = kept
         self.kept.move_to_end(key)
         (self.parked.add if kept.parked else self.parked.discard)(key)
         self.changed.add(key)
 
     def drop(self, key: Key) -> None:
+        self._count(key, None)
         self.kept.pop(key, None)
         self.parked.discard(key)
         self.changed.add(key)
+
+    def _count(self, key: Key, kept: ConversationKept | None) -> None:
+        before = self.kept.get(key)
+        if not (before and before.parked) and not (kept and kept.parked):
+            return
+        self.waiting[key[0]] += _parked_characters(kept) - _parked_characters(before)
+        if not self.waiting[key[0]]:
+            del self.waiting[key[0]]
 
 
 class Intake(Stage):
@@ -88,8 +104,11 @@ class Intake(Stage):
         if not self._routes.has(posted.reply):
             raise ValueError(f"{posted.reply!r} names no reply of this cell")
         known = partition.kept.get((posted.user, posted.conversation))
-        kept = known or ConversationKept(posted.user, posted.conversation, now_ms, True, (), (), None, ())
-        if sum(len(parked.message.text) for parked in kept.parked) > MOST_PARKED_CHARACTERS:
+        stored = not posted.messages
+        kept = known or ConversationKept(posted.user, posted.conversation, now_ms, stored, (), (), None, ())
+        if not stored and not posted.client_key:
+            return self._decision([self._alone(kept, ParkedMessage(posted, now_ms))])
+        if partition.waiting[posted.user] > MOST_PARKED_CHARACTERS:
             return self._decision([Answer(posted, busy(kept))])  # its state would outgrow a record of the changelog
         kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, now_ms)))
         if not kept.loading:
@@ -112,6 +131,9 @@ class Intake(Stage):
     def _settled(self, partition: Partition, settled: ReplySettled, now_ms: int) -> Decision:
         kept = partition.kept.get((settled.user, settled.conversation))
         if kept is None or kept.open_reply != settled.reply:
+            return NOTHING
+        if settled.turn is None and settled.state in REPEATABLE and not kept.parked:
+            partition.drop((kept.user, kept.conversation))  # its key may try again
             return NOTHING
         turns = self._fitting((*kept.turns, settled.turn)) if settled.turn else kept.turns
         return self._answer(partition, replace(kept, open_reply=None, turns=turns, touched_ms=now_ms), now_ms)
@@ -145,13 +167,21 @@ class Intake(Stage):
         except ValueError as error:  # a turn that no prompt can be made of: nobody is to wait behind it
             return Answer(parked.message, Rejected("internal", f"the conversation cannot be continued: {error}"))
 
+    def _alone(self, kept: ConversationKept, parked: ParkedMessage) -> Answer:
+        """The answer to a message that nothing was before and nothing will be after: no repeat of it can come."""
+        answer = self._admitted(kept, parked, parked.since_ms)
+        assert answer is not None
+        return answer
+
     def _decision(self, answers: Iterable[Answer]) -> Decision:
         first: list[Output] = []
         then: list[Output] = []
         for answer in answers:
             first.append(self._routes.reply(answer.message.reply, answer.record))
-            if answer.request and answer.turn:
-                then += (self._routes.generate(answer.request), self._routes.turn(answer.turn))
+            if answer.request:
+                then.append(self._routes.generate(answer.request))
+            if answer.turn:
+                then.append(self._routes.turn(answer.turn))
         return Decision(tuple(first), tuple(then))
 
     def assigned(self, place: Place, committed: object) -> None:
@@ -187,6 +217,10 @@ class Intake(Stage):
         for place, partition in self._partitions.items():
             if partition.parked:
                 yield Output(place, "", Tick())
+
+
+def _parked_characters(kept: ConversationKept | None) -> int:
+    return sum(len(parked.message.text) for parked in kept.parked) if kept else 0
 
 
 def _forget_idle(partition: Partition, now_ms: int) -> None:

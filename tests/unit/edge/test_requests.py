@@ -11,6 +11,8 @@ import pytest
 from edge import requests
 from edge.config import Defaults
 from edge.errors import BadRequest
+from edge.sampling import Asked
+from schemas.events import Sampling
 
 DEFAULTS = Defaults(("m1", "m2"), 600.0)
 
@@ -26,24 +28,51 @@ def refused(body: bytes) -> BadRequest:
 
 
 def test_a_text_alone_gets_every_default() -> None:
-    assert read() == requests.MessageRequest("hi", "m1", 0, 1.0, 1.0, 0, None, (), 600.0)
+    assert read() == requests.MessageRequest("hi", "m1", Asked(Sampling(max_tokens=0), None), 600.0)
     assert read(model=None, seed=None, stop=None, max_tokens=None) == read()
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("max_tokens", 1_000_000), ("temperature", 0), ("top_p", 1), ("top_k", 0), ("seed", 2**63 - 1), ("seed", 0),
-     ("model", "m2"), ("deadline_s", 0.25), ("deadline_s", 1800), ("text", " \u0000x"), ("text", "\u2028a")],
-)  # fmt: skip
+    [("model", "m2"), ("deadline_s", 0.25), ("deadline_s", 1800), ("text", " \u0000x"), ("text", "\u2028a")],
+)
 def test_a_value_at_the_edge_of_its_range_is_taken(field: str, value: object) -> None:
     assert getattr(read(**{field: value}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("max_tokens", 1_000_000), ("temperature", 0), ("top_p", 1), ("top_k", 0), ("presence_penalty", -2),
+     ("frequency_penalty", 2), ("repetition_penalty", 0.01), ("min_tokens", 0), ("ignore_eos", True)],
+)  # fmt: skip
+def test_a_way_to_draw_at_the_edge_of_its_range_is_taken(field: str, value: object) -> None:
+    assert getattr(read(**{field: value}).asked.sampling, field) == value
+
+
+@pytest.mark.parametrize(
+    ("fields", "top"),
+    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 20}, 20)],
+)
+def test_log_probabilities_are_asked_for_in_two_fields(fields: dict[str, object], top: int | None) -> None:
+    assert read(**fields).asked.sampling.top_logprobs == top
+
+
+def test_a_top_k_of_minus_one_is_off() -> None:
+    assert read(top_k=-1) == read(top_k=0) == read()
+
+
+def test_a_body_has_the_hash_that_it_had_before_there_were_more_fields() -> None:
+    assert read().body_hash == "0c75ac71d1ad0fe135b1f8ff5adef9f94137d7da71fd49db993ce67b76df494b"
+    assert read(presence_penalty=0, ignore_eos=False, logprobs=False).body_hash == read().body_hash
+    asked = [read(**{name: 1}) for name in ("presence_penalty", "frequency_penalty", "min_tokens")]
+    assert len({other.body_hash for other in [read(), read(logprobs=True), *asked]}) == 5
 
 
 @pytest.mark.parametrize(
     ("stop", "taken"), [("\n", ("\n",)), (["a", "b" * 256], ("a", "b" * 256)), ([], ())]
 )  # fmt: skip
 def test_stop_is_one_text_or_a_few(stop: object, taken: tuple[str, ...]) -> None:
-    assert read(stop=stop).stop == taken
+    assert read(stop=stop).asked.sampling.stop == taken
 
 
 @pytest.mark.parametrize(
@@ -54,10 +83,12 @@ def test_stop_is_one_text_or_a_few(stop: object, taken: tuple[str, ...]) -> None
         ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", 1_000_001), ("max_tokens", 1.0), ("max_tokens", "5"),
         ("max_tokens", True), ("max_tokens", 2**70),
         ("temperature", -0.1), ("temperature", 2.1), ("temperature", "1"), ("temperature", True), ("temperature", []),
-        ("top_p", 0), ("top_p", 1.01), ("top_p", -1), ("top_p", False), ("top_k", -1), ("top_k", 1.5), ("top_k", True),
+        ("top_p", 0), ("top_p", 1.01), ("top_p", -1), ("top_p", False), ("top_k", -2), ("top_k", 1.5), ("top_k", True),
         ("seed", -1), ("seed", 2**63), ("seed", 2**64), ("seed", 1.5), ("seed", "1"), ("seed", False),
         ("stop", ""), ("stop", [""]), ("stop", ["a"] * 5), ("stop", "x" * 257), ("stop", [1]), ("stop", {}),
         ("stop", ["a", None]), ("deadline_s", 0), ("deadline_s", 1800.5), ("deadline_s", "60"), ("deadline_s", True),
+        ("presence_penalty", 2.1), ("frequency_penalty", "1"), ("repetition_penalty", 0), ("min_tokens", -1),
+        ("ignore_eos", 1), ("logprobs", 3), ("top_logprobs", 21), ("top_logprobs", 1),
         ("temprature", 1), ("n", 2), ("TEXT", "hi"), ("", 1),
     ],
 )  # fmt: skip
@@ -94,8 +125,8 @@ def test_the_same_request_has_the_same_hash_however_it_is_written() -> None:
 
 
 def test_a_seed_is_drawn_only_when_none_is_given() -> None:
-    assert read().sampling(drawn_seed=9).seed == 9
-    assert read(seed=0).sampling(drawn_seed=9).seed == 0
+    assert read().asked.drawn(9).seed == 9
+    assert read(seed=0).asked.drawn(9).seed == 0
 
 
 @pytest.mark.parametrize("text", ["a", "A.b_c~d-9", "x" * 128, "..."])
