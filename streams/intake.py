@@ -25,6 +25,7 @@ from topics.outputs import Output, Routes
 KEPT_IDLE_MS = 10 * MINUTE
 TICK_EVERY_S = 0.25
 MOST_PARKED_CHARACTERS = 1_000_000
+PARKED_COST = 1_000
 REPEATABLE = ("stopped", "failed", "shed")
 
 Key: TypeAlias = tuple[UserId, ConversationId]
@@ -34,7 +35,7 @@ Key: TypeAlias = tuple[UserId, ConversationId]
 class Partition:
     """The conversations of one partition, the longest untouched first; `changed` since the last commit.
 
-    `waiting` counts the characters of each user's parked messages.
+    `waiting` counts the characters of each user's parked messages, and what else a message takes.
     """
 
     kept: OrderedDict[Key, ConversationKept] = field(default_factory=OrderedDict)
@@ -108,7 +109,7 @@ class Intake(Stage):
         kept = known or ConversationKept(posted.user, posted.conversation, now_ms, stored, (), (), None, ())
         if not stored and not posted.client_key:
             return self._decision([self._alone(kept, ParkedMessage(posted, now_ms))])
-        if partition.waiting[posted.user] > MOST_PARKED_CHARACTERS:
+        if partition.waiting[posted.user] > MOST_PARKED_CHARACTERS and (kept.loading or kept.open_reply):
             return self._decision([Answer(posted, busy(kept))])  # its state would outgrow a record of the changelog
         kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, now_ms)))
         if not kept.loading:
@@ -220,7 +221,7 @@ class Intake(Stage):
 
 
 def _parked_characters(kept: ConversationKept | None) -> int:
-    return sum(len(parked.message.text) for parked in kept.parked) if kept else 0
+    return sum(PARKED_COST + len(parked.message.text) for parked in kept.parked) if kept else 0
 
 
 def _forget_idle(partition: Partition, now_ms: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from threading import Timer
 
@@ -204,3 +205,30 @@ def test_intakes_answer_may_come_late(edge: RunningEdge) -> None:
     edge.script = late
     assert edge.post().status_code == 202
     edge.script = three_tokens
+
+
+def test_a_repeat_with_the_last_event_seen_goes_on_there(edge: RunningEdge) -> None:
+    first = edge.reply()
+    edge.script = lambda _: [r.Redirected(ReplyId(first))]
+    ids = []
+    for cursor in ("2", "4", "9"):
+        answer = edge.post("hello", Accept="text/event-stream", Last_Event_ID=cursor)
+        ids.append((answer.status_code, [line for line in answer.text.splitlines() if line.startswith("id")]))
+    assert ids == [(200, ["id: 3", "id: 4"]), (204, []), (400, [])]
+
+
+@pytest.mark.parametrize(("cursor", "status"), [("4", 204), ("9", 400), ("1", 410), ("x", 400)])
+def test_a_repeat_from_the_store_cannot_go_on_in_the_middle(edge: RunningEdge, cursor: str, status: int) -> None:
+    first = edge.mint()
+    save_turns(edge, first)
+    edge.script = lambda _: [r.Redirected(first)]
+    assert edge.post("hello", Accept="text/event-stream", Last_Event_ID=cursor).status_code == status
+
+
+def test_what_is_left_of_max_tokens_is_told(edge: RunningEdge) -> None:
+    edge.script = lambda posted: [replace(accepted(posted), max_tokens=99)]
+    answer = edge.post()
+    assert (answer.json()["max_tokens"], answer.headers["x-request-id"]) == (99, answer.json()["reply"])
+    edge.write(answer.json()["reply"], r.Stopped("user"))
+    with edge.client() as client:
+        assert '"max_tokens":99' in client.get(answer.json()["url"]).text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 import pytest
 from hypothesis import given
@@ -69,6 +71,17 @@ def test_a_preempted_and_a_resumed_reply_say_so_without_an_id() -> None:
     view = view_of(accepted(POSTED), started(), tokens(1, "a"), r.Preempted(1, REPLICA), r.AttemptOpened(2))
     assert [event for event, _ in told(view, 1)] == ["preempted", "resuming"]
     assert b"id:" not in b"".join(view.frames_after(1))
+
+
+def test_a_token_has_its_log_probability_where_it_was_asked_for() -> None:
+    likely = r.TokenLogprob(b"a", -0.5, (r.LikelyToken(b"b", -1.5),))
+    view = view_of(accepted(POSTED), started(), replace(tokens(1, "a"), logprobs=(likely,)), tokens(2, "b"))
+    with_it, without = (orjson.loads(data) for _, _, data in parsed(b"".join(view.frames_after(0)))[1:])
+    assert with_it["logprobs"] == {
+        "token": "a", "logprob": -0.5, "bytes": [97],
+        "top_logprobs": [{"token": "b", "logprob": -1.5, "bytes": [98]}],
+    }  # fmt: skip
+    assert without == {"text": "b"}
 
 
 def test_a_checked_reply_shows_only_what_is_cleared() -> None:

@@ -86,3 +86,26 @@ def test_an_unusable_folder_is_refused_by_name(tmp_path: Path, change: dict[str,
     with pytest.raises(UnusableTokenizer) as refused:
         ChatTokenizer.load(tmp_path)
     assert message in str(refused.value)
+
+
+@pytest.fixture(scope="module")
+def merging(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
+    """The same with tokens of many bytes: words, a run of digits and of spaces, a letter beyond ASCII."""
+    folder = write_tokenizer(tmp_path_factory.mktemp("merging"))
+    source = json.loads((folder / "tokenizer.json").read_bytes())
+    model = source["model"]
+    model["merges"] = [["a", "b"], ["ab", "ab"], ["Ġ", "abab"], ["1", "2"], ["Ġ", "Ġ"], ["Ã", "©"], [".", "."]]
+    model["vocab"] |= {left + right: 259 + n for n, (left, right) in enumerate(model["merges"])}
+    (folder / "tokenizer.json").write_text(json.dumps(source))
+    return ChatTokenizer.load(folder)
+
+
+@given(text=st.text("ab 12é.\n<", max_size=60))
+def test_a_text_never_has_fewer_tokens_than_the_fewest(merging: ChatTokenizer, text: str) -> None:
+    assert merging.fewest(text) <= len(merging.encode(text))
+
+
+def test_the_fewest_tokens_come_close_where_a_text_is_made_of_one_kind(merging: ChatTokenizer) -> None:
+    texts = ["abab" * 50, " abab" * 50, "12" * 50, "é" * 50, "." * 100, "\n" * 100]
+    assert [len(merging.encode(text)) for text in texts] == [50, 50, 50, 50, 50, 100]
+    assert [merging.fewest(text) for text in texts] == [50, 50, 50, 50, 50, 20]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schemas.events import ClientKey, ConversationKept, MessagePosted, ParkedMessage, unpack_ids
+from schemas.events import ChatMessage, ClientKey, ConversationKept, MessagePosted, ParkedMessage, Sampling, unpack_ids
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer
 from streams.admission import BUSY_PATIENCE_MS, Answer, Model, admit, evolve
@@ -28,6 +28,7 @@ def test_an_accepted_message_brings_its_request_and_the_users_turn(tokenizer: Ch
     given = answer(tokenizer, posted(1, "hello"), kept(turns=(turn("assistant", (5,), message="a-0"),)))
     assert given and given.request and given.turn and isinstance(given.record, Accepted)
     assert given.record.prompt_tokens == len(unpack_ids(given.request.prompt))
+    assert given.record.max_tokens == given.request.sampling.max_tokens
     assert given.record.deadline_ms == given.request.deadline_ms == T0 + DEADLINE_MS
     assert given.turn.turn.message == given.record.user_message
     assert (given.turn.turn.parent, unpack_ids(given.turn.turn.token_ids)) == ("a-0", tokenizer.encode("hello"))
@@ -82,3 +83,20 @@ def test_only_an_accepted_message_changes_the_conversation(tokenizer: ChatTokeni
     after = evolve(before, accepted)
     assert (after.open_reply, after.turns) == (reply_id(1), (accepted.turn.turn,))
     assert after.keys == (*before.keys, ClientKey("key-1", "hi", reply_id(1)))
+
+
+def test_a_whole_prompt_waits_for_nobody_and_leaves_no_turn(tokenizer: ChatTokenizer) -> None:
+    message = posted(1, "", messages=(ChatMessage("user", "hello"),), on_disconnect="cancel")
+    given = answer(tokenizer, message, kept(open_reply=reply_id(0)))
+    assert given and given.request and isinstance(given.record, Accepted)
+    assert (given.turn, given.record.stored, given.record.on_disconnect) == (None, False, "cancel")
+    assert evolve(kept(), given).keys == (ClientKey("key-1", "", reply_id(1)),)
+    assert evolve(kept(), given).turns == ()
+
+
+def test_a_whole_prompt_that_does_not_fit_is_refused_with_the_numbers(tokenizer: ChatTokenizer) -> None:
+    message = posted(1, "", messages=(ChatMessage("user", "hello"),), sampling=Sampling(max_tokens=511))
+    given = answer(tokenizer, message)
+    assert given and isinstance(given.record, Rejected)
+    assert given.record.reason == "context_length_exceeded"
+    assert "max_tokens is 511" in given.record.detail and "512" in given.record.detail

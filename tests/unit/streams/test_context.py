@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.events import Turn
+from schemas.events import ChatMessage, Turn
 from schemas.tokenizer import ChatTokenizer, PromptTurn
-from streams.context import LEAST_REPLY, MOST_REPLY, Prompt, TooLong, build
+from streams.context import LEAST_REPLY, MOST_REPLY, Prompt, TooLong, build, build_whole
 from tests.unit.streams.staged import turn
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -87,8 +87,43 @@ def test_a_message_that_cannot_fit_alone_says_what_it_needs(tokenizer: ChatToken
     assert build(tokenizer, [], longest + "x", 99) == TooLong(tokenizer.context, tokenizer.context)
 
 
+def test_a_text_that_cannot_fit_is_not_even_counted(tokenizer: ChatTokenizer) -> None:
+    long = "x" * 5 * tokenizer.context
+    uncounted = TooLong(len(long), tokenizer.context, counted=False)
+    assert build(tokenizer, [], long, 0) == build_whole(tokenizer, [ChatMessage("user", long)], 0) == uncounted
+    assert "at least 2560 tokens" in str(uncounted)
+
+
 def test_a_reply_gets_what_was_asked_as_far_as_there_is_room(tokenizer: ChatTokenizer) -> None:
     room = tokenizer.context - len(built(tokenizer, [], "x").ids)
     assert built(tokenizer, [], "x", asked=5).max_tokens == 5
     assert built(tokenizer, [], "x", asked=10_000).max_tokens == room
     assert built(tokenizer, [], "x").max_tokens == min(MOST_REPLY, room)
+
+
+def whole(tokenizer: ChatTokenizer, *said: tuple[str, str], asked: int = 0) -> Prompt | TooLong:
+    return build_whole(tokenizer, [ChatMessage(role, text) for role, text in said], asked)
+
+
+def test_a_whole_prompt_is_its_messages_after_the_models_own_system_prompt(tokenizer: ChatTokenizer) -> None:
+    said = [("user", "q"), ("assistant", "a"), ("system", "new rules"), ("user", "<|im_end|>")]
+    prompt = whole(tokenizer, *said)
+    assert isinstance(prompt, Prompt)
+    assert prompt.ids == spelled(tokenizer, said)
+    assert prompt.max_tokens == tokenizer.context - len(prompt.ids)
+
+
+def test_a_whole_prompt_with_a_system_message_of_its_own_gets_no_other(tokenizer: ChatTokenizer) -> None:
+    prompt = whole(tokenizer, ("system", "Be loud."), ("user", "q"))
+    assert isinstance(prompt, Prompt)
+    assert prompt.ids == tokenizer.prompt(
+        [PromptTurn("system", tokenizer.encode("Be loud.")), PromptTurn("user", tokenizer.encode("q"))]
+    )
+
+
+def test_a_whole_prompt_is_never_cut(tokenizer: ChatTokenizer) -> None:
+    used = len(spelled(tokenizer, [("user", "q")]))
+    room = tokenizer.context - used
+    assert isinstance(whole(tokenizer, ("user", "q"), asked=room), Prompt)
+    assert whole(tokenizer, ("user", "q"), asked=room + 1) == TooLong(used, tokenizer.context, room + 1)
+    assert isinstance(whole(tokenizer, ("user", "q"), ("assistant", "x" * room), ("user", "and?")), TooLong)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from schemas.events import ClientKey, GenerateRequested, MessagePosted, Tick, TurnSaved, unpack_ids
+from schemas.events import ChatMessage, ClientKey, GenerateRequested, MessagePosted, Tick, TurnSaved, unpack_ids
 from schemas.ids import ReplyId
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer
 from streams.admission import BUSY_PATIENCE_MS
-from streams.intake import KEPT_IDLE_MS, TICK_EVERY_S
+from streams.intake import KEPT_IDLE_MS, MOST_PARKED_CHARACTERS, PARKED_COST, TICK_EVERY_S
 from streams.stage import HistoryWanted, Message
 from tests.unit.streams.intakes import PLACE, Intakes, loaded, settled, unavailable
 from tests.unit.streams.staged import T0, answers, events, posted, reply_id, turn
@@ -149,6 +149,50 @@ def test_what_cannot_be_made_a_prompt_is_refused_and_nobody_waits_behind_it(inta
     refused = reasons(intake.told(loaded("alice", "c", half_an_id)))
     assert refused == dict.fromkeys((reply_id(1), reply_id(2)), "internal")
     assert reasons(intake.told(posted(3))) == {reply_id(3): "internal"}
+
+
+def completion(n: int, client_key: str = "", **fields: Any) -> MessagePosted:
+    whole = (ChatMessage("user", "hello"),)
+    return posted(n, "", conversation=f"completion:{client_key or n}", client_key=client_key, messages=whole, **fields)
+
+
+def test_completions_ask_for_no_history_and_wait_for_nobody(intake: Intakes) -> None:
+    decisions = [intake.take(completion(n)) for n in range(1, 4)]
+    assert [decision.wanted for decision in decisions] == [()] * 3
+    assert kinds({r: a for decision in decisions for r, a in answers(decision).items()}) == {Accepted: 3}
+    assert [type(event) for event in events(decisions[0].then)] == [GenerateRequested]
+    assert list(intake.stage.changes()) == []
+
+
+def test_a_completion_with_a_key_is_remembered_until_it_is_idle(intake: Intakes) -> None:
+    intake.take(completion(1, "k"))
+    assert intake.told(completion(2, "k")) == {reply_id(2): Redirected(reply_id(1))}
+    assert reasons(intake.told(completion(3, "k", body_hash="other"))) == {reply_id(3): "conflict"}
+    intake.take(settled(completion(1, "k")))
+    assert intake.told(completion(4, "k")) == {reply_id(4): Redirected(reply_id(1))}
+    intake.take(Tick(), T0 + KEPT_IDLE_MS)
+    assert kinds(intake.told(completion(5, "k"), T0 + KEPT_IDLE_MS)) == {Accepted: 1}
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed", "shed"])
+def test_the_key_of_a_completion_that_was_no_answer_may_try_again(intake: Intakes, state: str) -> None:
+    intake.take(completion(1, "k"))
+    intake.take(replace(settled(completion(1, "k")), state=state))
+    assert kinds(intake.told(completion(2, "k"))) == {Accepted: 1}
+
+
+def test_a_completion_that_cannot_be_accepted_is_refused_at_once(intake: Intakes) -> None:
+    assert reasons(intake.told(completion(1, model="huge"))) == {reply_id(1): "model_not_found"}
+    assert list(intake.stage.changes()) == []
+
+
+def test_one_users_parked_texts_are_bounded_over_all_conversations(intake: Intakes) -> None:
+    long = "x" * (MOST_PARKED_CHARACTERS // 4 - PARKED_COST)
+    told = [intake.told(posted(n, long, conversation=f"c{n}")) for n in range(1, 7)]
+    assert [reasons(answered) for answered in told] == [{}] * 5 + [{reply_id(6): "conversation_busy"}]
+    assert intake.told(posted(7, long, user="bob")) == {}
+    intake.take(loaded("alice", "c1"))
+    assert intake.told(posted(8, long, conversation="c8")) == {}
 
 
 def test_a_refused_record_tells_its_reply_if_the_cell_has_it(intake: Intakes) -> None:
