@@ -18,6 +18,7 @@ from edge.auth import Caller, Keys
 from edge.config import EdgeConfig
 from edge.errors import NotNow
 from edge.metrics import Metrics
+from edge.pulse import Pulse
 from edge.tails import SharedView, Tails
 from edge.writer import Writer
 from schemas.codec import Codec
@@ -61,6 +62,7 @@ class Edge:
             around.log.producer(DELIVERY_TIMEOUT_S), Encoder(around.codec, around.sizes, self.incarnation)
         )
         self.streams = 0
+        self.pulse = Pulse(config.keep_alive, config.send_timeout)
         self.leaving = self.draining = False
         self.hurried = asyncio.Event()
         self._cell_key = config.cell_key_bytes()

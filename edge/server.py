@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from edge.sse import ABORT
+from edge.sse import ABORT, BODY
 
 GRACE_S = 12
 KEEP_ALIVE_S = 65
@@ -50,6 +50,18 @@ class EdgeProtocol(HttpToolsProtocol):
             super().timeout_keep_alive_handler()
 
 
+class Direct:
+    """Puts the server's own `send` into the scope: a stream's bodies need not pass each middleware, token by token."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope["extensions"][BODY] = {"send": send}
+        await self._app(scope, receive, send)
+
+
 class EdgeServer(uvicorn.Server):
     """`drain` is awaited after SIGTERM or SIGINT, while requests are still served; then the port is closed.
 
@@ -61,7 +73,7 @@ class EdgeServer(uvicorn.Server):
     ) -> None:
         super().__init__(
             uvicorn.Config(
-                app,
+                Direct(app),
                 host=address[0],
                 port=address[1],
                 loop="uvloop",

@@ -28,7 +28,8 @@ HEADERS = {
 }
 MOST_FRAMES_A_SEND = 256
 RETRY_MS = 500
-ABORT = "laneway.abort"
+# What the server adds to a request's scope: the end of its connection, and its way past the middleware.
+ABORT, BODY = "laneway.abort", "laneway.body"
 
 
 class Listener(NamedTuple):
@@ -47,6 +48,9 @@ class ReplyResponse(Response):
         super().__init__()
         self._edge, self._shared, self._view = edge, shared, shared.view
         self._bell = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._sending = self._silent = False
+        self._moved_at = self._loop.time()
         edge.tails.hold(shared)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,20 +102,19 @@ class ReplyResponse(Response):
 
     async def _respond(self, scope: Scope, send: Send, gone: asyncio.Task[None]) -> None:
         headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+        extensions = scope["extensions"]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b""})
             return
+        self._abort = extensions[ABORT]["call"]
+        self._edge.pulse.join(self)
         try:
-            await self._stream(send, gone.done)
-        except TimeoutError:
-            self._edge.metrics.slow.inc()
-            if abort := scope.get("extensions", {}).get(ABORT):
-                abort["call"]()
-                await gone
+            await self._stream(extensions[BODY]["send"], gone.done)
+        finally:
+            self._edge.pulse.leave(self)
 
     async def _stream(self, send: Send, is_gone: Callable[[], bool]) -> None:
-        """Raises TimeoutError when a send does not finish in time."""
         while not is_gone():
             self._bell.clear()
             if ready := self._ready():
@@ -119,12 +122,26 @@ class ReplyResponse(Response):
             elif (last := self._last_words()) is not None:
                 await self._send(send, last, more=False)
                 return
-            elif not await rings(self._bell, self._edge.config.keep_alive):
+            elif self._silent:
                 await self._send(send, PING)
+            else:
+                await self._bell.wait()
 
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
-        async with asyncio.timeout(self._edge.config.send_timeout):
-            await send({"type": "http.response.body", "body": body, "more_body": more})
+        self._sending, self._silent, self._moved_at = True, False, self._loop.time()
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+        self._sending = False
+
+    def beat(self, now: float) -> None:
+        """Called by the edge's pulse."""
+        still_s = now - self._moved_at
+        if not self._sending and still_s >= self._edge.config.keep_alive:
+            self._silent = True
+            self._bell.set()
+        elif self._sending and still_s >= self._edge.config.send_timeout:
+            self._edge.pulse.leave(self)
+            self._edge.metrics.slow.inc()
+            self._abort()
 
 
 class EventStream(ReplyResponse):

@@ -10,6 +10,7 @@ at P and after, and catch-up gives it exactly what lies before. Live records are
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections import defaultdict
@@ -24,6 +25,8 @@ from topics.log import Log, Place, Record
 
 CLOCK_SLACK_MS = 10 * SECOND
 BATCH = 2_000
+# A step of a replica comes as many small fetches; handing over what a moment brought costs a fraction of each alone.
+MOMENT_S = 0.002
 
 Source: TypeAlias = tuple[Place, bytes]
 
@@ -111,8 +114,11 @@ class Tail:
         with self._lock:
             self._leave(subscription)
 
-    def follow_live(self, timeout_s: float) -> None:
-        """Hands out what has been appended to the followed partitions; waits up to `timeout_s` for something."""
+    def follow_live(self, timeout_s: float) -> bool:
+        """Hands out what has been appended to the followed partitions; waits up to `timeout_s` for something.
+
+        Returns whether there was something.
+        """
         with self._lock:
             wanted = dict(self._followed)
         for place in [place for place, followed in self._assigned.items() if wanted.get(place) is not followed]:
@@ -125,50 +131,75 @@ class Tail:
         if records:
             with self._lock:
                 self._hand_out(records)
+        return bool(records)
 
-    def catch_up(self, timeout_s: float) -> None:
-        """Reads the past of the next subscription that waits for it; returns after `timeout_s` if none does."""
+    def catch_up(self, timeout_s: float) -> bool:
+        """Reads the past of the subscriptions that wait for it, those of one partition at once; returns after
+        `timeout_s` if none does. Returns whether there was one.
+        """
         try:
-            subscription = self._waiting.get(timeout=timeout_s)
+            waiting = [self._waiting.get(timeout=timeout_s)]
         except queue.Empty:
-            return
-        try:
-            self._read_past(subscription)
-        except TopicsError as error:
-            with self._lock:
-                if not subscription.closed:
-                    self._leave(subscription)
-                    self._deliver([Delivery(subscription, (), False, error)])
+            return False
+        with contextlib.suppress(queue.Empty):
+            while True:
+                waiting.append(self._waiting.get_nowait())
+        by_place: defaultdict[Place, list[Subscription]] = defaultdict(list)
+        for subscription in waiting:
+            by_place[subscription.place].append(subscription)
+        for place, together in by_place.items():
+            try:
+                self._read_past(place, together)
+            except TopicsError as error:
+                self._fail(together, error)
+        return True
 
-    def _read_past(self, subscription: Subscription) -> None:
-        place = subscription.place
+    def _fail(self, subscriptions: Sequence[Subscription], error: TopicsError) -> None:
+        with self._lock:
+            failed = [subscription for subscription in subscriptions if not subscription.closed]
+            for subscription in failed:
+                self._leave(subscription)
+            self._deliver([Delivery(subscription, (), False, error) for subscription in failed])
+
+    def _read_past(self, place: Place, subscriptions: Sequence[Subscription]) -> None:
         end = self._past.end(place)
         with self._lock:
             self._followed.setdefault(place, _Followed(end))
-            self._enter(subscription)
+            for subscription in subscriptions:
+                self._enter(subscription)
             self._give_up(place)
-        start = self._past.offset_at(place, created_ms(subscription.reply) - CLOCK_SLACK_MS)
-        if start is not None and start < subscription.seam:
+        oldest_ms = min(created_ms(subscription.reply) for subscription in subscriptions)
+        start = self._past.offset_at(place, oldest_ms - CLOCK_SLACK_MS)
+        if start is not None and start < max(subscription.seam for subscription in subscriptions):
             self._past.add(place, start)
             try:
-                self._read_to_seam(subscription)
+                self._read_to_seam(place, subscriptions)
             finally:
                 self._past.remove(place)
         with self._lock:
-            subscription.live = True
-            if not subscription.closed:
-                self._deliver([Delivery(subscription, subscription.held, True)])
-            subscription.held = []
+            for subscription in subscriptions:
+                subscription.live = True
+            open_ones = [subscription for subscription in subscriptions if not subscription.closed]
+            self._deliver([Delivery(subscription, subscription.held, True) for subscription in open_ones])
+            for subscription in subscriptions:
+                subscription.held = []
 
-    def _read_to_seam(self, subscription: Subscription) -> None:
-        place, source, seam = subscription.place, subscription.source, subscription.seam
-        while self._past.position(place) < seam and not subscription.closed and not self._stopped.is_set():
-            read = self._past.poll(BATCH, 0.1)
-            mine = [record for record in read if _source(record) == source and record.offset < seam]
-            if mine:
-                with self._lock:
-                    if not subscription.closed:
-                        self._deliver([Delivery(subscription, mine, False)])
+    def _read_to_seam(self, place: Place, subscriptions: Sequence[Subscription]) -> None:
+        """Hands out what lies before their seam, which is one, for they were entered at once."""
+        seam = max(subscription.seam for subscription in subscriptions)
+        of_source: defaultdict[Source, list[Subscription]] = defaultdict(list)
+        for subscription in subscriptions:
+            of_source[subscription.source].append(subscription)
+        while self._past.position(place) < seam and not self._stopped.is_set():
+            found: defaultdict[Subscription, list[Record]] = defaultdict(list)
+            for record in self._past.poll(BATCH, 0.1):
+                for subscription in of_source.get(_source(record), ()) if record.offset < seam else ():
+                    found[subscription].append(record)
+            with self._lock:
+                if all(subscription.closed for subscription in subscriptions):
+                    return
+                if found:
+                    self._deliver([Delivery(to, records, False) for to, records in found.items() if not to.closed])
 
     def _enter(self, subscription: Subscription) -> None:
         if not subscription.closed:
@@ -219,10 +250,11 @@ class Tail:
         self._live.close()
         self._past.close()
 
-    def _run(self, step: Callable[[float], None], failed: Callable[[BaseException], None]) -> None:
+    def _run(self, step: Callable[[float], bool], failed: Callable[[BaseException], None]) -> None:
         try:
             while not self._stopped.is_set():
-                step(0.05)
+                if step(0.05):
+                    self._stopped.wait(MOMENT_S)
         except BaseException as error:
             failed(error)
             raise

@@ -125,3 +125,17 @@ def test_a_partition_that_does_not_exist_ends_the_subscription_and_no_other(hear
     heard.run(lambda: found in heard.live)
     assert isinstance(heard.failures[lost], TopicsError)
     assert lost.closed and found not in heard.failures
+
+
+def test_replies_opened_together_each_have_their_own_past(heard: Heard) -> None:
+    replies = [minted(heard.home), minted(heard.away), minted(heard.away, age_ms=5_000)]
+    for reply, value in zip(replies, (b"a", b"b", b"c"), strict=True):
+        heard.write(reply, value, value)
+    together = [heard.tail.open(reply) for reply in (*replies, replies[1])]
+    given_up = heard.tail.open(replies[2])
+    heard.tail.close(given_up)
+    for reply in replies:
+        heard.write(reply, b"live")
+    heard.run(lambda: all(len(heard.values[subscription]) == 3 for subscription in together))
+    assert [heard.values[subscription][0] for subscription in together] == [b"a", b"b", b"c", b"b"]
+    assert given_up not in heard.values

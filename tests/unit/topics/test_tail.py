@@ -147,3 +147,16 @@ def test_a_log_that_does_not_answer_ends_the_subscription_with_the_reason() -> N
     heard.tail.catch_up(0.0)
     assert list(heard.failures) == [failing]
     assert failing.closed and heard.values[failing] == []
+
+
+def test_a_crowd_that_opens_replies_of_one_partition_reads_its_past_once() -> None:
+    log, adds = PausedLog(), list[str]()
+    heard = Heard(log)
+    replies = [minted(heard.home) for _ in range(50)]
+    for reply in replies:
+        heard.write(reply, b"x")
+    log.pause = adds.append
+    subscriptions = [heard.tail.open(reply) for reply in replies]
+    heard.run(lambda: all(heard.values[subscription] == [b"x"] for subscription in subscriptions))
+    assert adds.count("offset_at") == 1
+    heard.close()
