@@ -7,14 +7,14 @@ is shed with a time to retry, rather than left to wait out its deadline.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from schemas.events import GenerateAssigned, GenerateRequested, Origin, ReplicaBeat, SupervisorBeat
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply_records import Dispatched, Failed, Shed
 from streams.replicas import Replicas
-from streams.stage import NOTHING, Decision, Message, Stage
+from streams.stage import NOTHING, Decision, Message, Queue, Snapshot, Stage
 from topics.catalog import MINUTE, REPLICAS, SECOND, TIERS, generate_topic
 from topics.log import Place, Position
 from topics.outputs import Output, Routes
@@ -136,6 +136,14 @@ class Router(Stage):
 
     def _in_tier_order(self) -> list[Place]:
         return sorted(self._backlog, key=lambda place: self.inputs.index(place.topic))
+
+    def snapshot(self) -> Snapshot:
+        tiers = dict(zip(self.inputs, TIERS, strict=True))
+        queues = {
+            tiers[place.topic]: Queue(len(backlog), backlog[0].at_ms if backlog else 0)
+            for place, backlog in self._backlog.items()
+        }
+        return Snapshot(queues, Counter(beat.state for beat in self._replicas.alive(self._pool)))
 
     def assigned(self, place: Place, committed: Position | None) -> int | None:
         self._backlog[place] = deque()
