@@ -16,6 +16,7 @@ from topics.catalog import DEAD_LETTERS
 from topics.log import Place, Record
 from topics.outputs import Output
 from topics.schemas import Decoder
+from topics.telemetry.logs import about
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,8 @@ class Inbox:
         """Puts a record aside; nothing if this stage leaves bad records to another."""
         place = record.place
         self.dead += 1
-        logger.warning("%s: %s[%d]@%d: %s", self.stage.name, place.topic, place.partition, record.offset, error)
+        where, why = (place.topic, place.partition, record.offset), error.partition("(")[0]  # no word of a user
+        logger.warning("%s: %s[%d]@%d is bad", self.stage.name, *where, extra=about(error=why))
         if not self.stage.keeps_dead_letters or place.topic not in self.stage.inputs:
             return ()
         origin = Origin(place.topic, place.partition, record.offset)
