@@ -16,6 +16,7 @@ from edge import conversations, errors, messages, probes, replies
 from edge.config import EdgeConfig
 from edge.edge import Edge
 from edge.metrics import Metrics
+from edge.traced import Traced
 
 Opened = Callable[[Metrics], contextlib.AbstractAsyncContextManager[Edge]]
 
@@ -51,6 +52,7 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
         lifespan=lifespan,
         middleware=[
             Middleware(Counted, metrics=metrics),
+            Middleware(Traced),
             Middleware(CORSMiddleware, allow_origins=config.origins, allow_methods=METHODS, allow_headers=HEADERS),
         ],
         exception_handlers={
@@ -60,6 +62,7 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
         },
     )
     app.router.redirect_slashes = False
+    app.state.refused = metrics.refused
     return app
 
 

@@ -20,9 +20,7 @@ RUNNING = Metric(Gauge, "laneway_replica_running_replies", "Replies that it comp
 WAITING = Metric(Gauge, "laneway_replica_waiting_replies", "Replies that wait for room, preempted ones among them")
 CAPACITY = Metric(Gauge, "laneway_replica_capacity_replies", "Replies that it may compute at once")
 BLOCKS = Metric(Gauge, "laneway_replica_blocks", "Blocks of 16 tokens for keys and values")
-FREE_BLOCKS = Metric(
-    Gauge, "laneway_replica_free_blocks", "Blocks to give out, shareable prefixes among them"
-)
+FREE_BLOCKS = Metric(Gauge, "laneway_replica_free_blocks", "Blocks to give out, shareable prefixes among them")
 P99_STEP = Metric(Gauge, "laneway_replica_step_p99_seconds", "99th percentile of the last 200 steps")
 STEPS = Metric(Counter, "laneway_replica_steps_total", "Steps that the engine has computed")
 BATCH = Metric(Histogram, "laneway_replica_batch_replies", "Replies that run, seen after each step", (), BATCH_BUCKETS)

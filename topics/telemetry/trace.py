@@ -7,11 +7,9 @@ never makes a second root. Tokens carry no headers. OpenTelemetry is loaded when
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -79,19 +77,11 @@ class Spans:
         self._propagator = TraceContextTextMapPropagator()
         self._parts: OrderedDict[str, Part] = OrderedDict()
 
-    @contextlib.contextmanager
-    def root(self, reply: str, headers: Mapping[str, str]) -> Iterator[None]:
-        """A client's request, as a part of its own trace if it brings one."""
+    def root(self, reply: str, headers: Mapping[str, str], since_ns: int) -> Span:
+        """The span of a client's request, a part of the client's own trace if it brings one. The caller ends it."""
         cause = self._propagator.extract({name: headers[name] for name in CARRIED if name in headers})
-        part = self._remember(reply, Part(cause, time.time_ns()))
-        span = self._begin(part, reply, self._api.SpanKind.SERVER)
-        try:
-            yield
-        except BaseException as error:
-            span.set_status(self._api.StatusCode.ERROR, type(error).__name__)
-            raise
-        finally:
-            span.end()
+        part = self._remember(reply, Part(cause, since_ns))
+        return self._begin(part, reply, self._api.SpanKind.SERVER)
 
     def read(self, record: Record, event: object) -> None:
         """A record has come: what it leads to belongs to the span that wrote it."""
