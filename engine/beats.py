@@ -1,6 +1,7 @@
 """Heartbeats: the replica's load to the topic `replicas`, every 500 ms, and on a change at most every 50 ms.
 
-A thread of its own, so a long prefill never looks like death; the step counter in the beat shows a stuck replica.
+A thread of its own, so a long prefill never looks like death; the step counter in the beat shows a stuck replica. The
+same thread reads the topic, to end a replica that was replaced.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.replica import Load, Outbox, Replica
+from engine.errors import Replaced
+from engine.load import Load
+from engine.replica import Outbox, Replica
+from engine.succession import Watch
 from schemas.events import LanePosition, ReplicaBeat
 
 EVERY_S = 0.5
@@ -20,14 +24,16 @@ ON_CHANGE_S = 0.05
 class Beats(threading.Thread):
     """Beats until `stop`; `failed` is called with the error that ended it."""
 
-    def __init__(self, replica: Replica, outbox: Outbox, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, replica: Replica, watch: Watch, outbox: Outbox, failed: Callable[[BaseException], None]) -> None:
         super().__init__(name="beats", daemon=True)
-        self._replica, self._outbox, self._failed = replica, outbox, failed
+        self._replica, self._watch, self._outbox, self._failed = replica, watch, outbox, failed
         self._stopping = threading.Event()
 
     def run(self) -> None:
         try:
             self._beat_until_stopped()
+        except Replaced as error:
+            self._failed(error)
         except BaseException as error:
             self._failed(error)
             raise
@@ -38,6 +44,7 @@ class Beats(threading.Thread):
         self.join()
         self.beat(self._replica.load)
         self._outbox.producer.close()
+        self._watch.close()
 
     def _beat_until_stopped(self) -> None:
         sent, sent_at = Load(), 0.0
@@ -46,6 +53,11 @@ class Beats(threading.Thread):
             if now - sent_at >= EVERY_S or _without_steps(load) != _without_steps(sent):
                 self.beat(load)
                 sent, sent_at = load, now
+            self.look()
+
+    def look(self) -> None:
+        """Reads the others' heartbeats. Raises Replaced."""
+        self._replica.supervisor_beats = self._watch.look()
 
     def beat(self, load: Load) -> None:
         """Sends one heartbeat."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
 from engine.block_manager import BlockManager
 from engine.runner import Runner, Sampled
-from engine.scheduler import Limits, Scheduler
+from engine.scheduler import Limits, Scheduler, Step
 from engine.sequence import Sequence
 from schemas.ids import ReplyId
 
@@ -34,13 +35,27 @@ class Change(Enum):
 Outcome: TypeAlias = tuple[Sequence, Change | Sampled]
 
 
+@dataclass(frozen=True)
+class Totals:
+    """What an engine has done since it was made. Of the `prompt_tokens` that sequences began with, the accepted ones of
+    a continuation among them, `cached_tokens` were found computed; what a preempted one computes anew is in neither.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    given_up: int = 0
+    steps: int = 0
+
+
 class Engine:
     """Driven by one thread. `clock` tells seconds: how long steps take bounds the next ones."""
 
     def __init__(self, runner: Runner, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.fingerprint = runner.fingerprint
         self.max_running = limits.max_running
-        self.steps = 0
+        self.totals = Totals()
         self._runner, self._clock = runner, clock
         self._scheduler = Scheduler(BlockManager(runner.num_blocks), limits)
         self._sequences: dict[tuple[ReplyId, int], Sequence] = {}
@@ -49,6 +64,10 @@ class Engine:
     @property
     def has_work(self) -> bool:
         return bool(self._sequences)
+
+    @property
+    def steps(self) -> int:
+        return self.totals.steps
 
     @property
     def num_running(self) -> int:
@@ -62,6 +81,15 @@ class Engine:
     def free_blocks(self) -> int:
         """Blocks that can be given out, whether or not they still hold a prefix."""
         return self._scheduler.blocks.num_free
+
+    @property
+    def num_blocks(self) -> int:
+        return self._scheduler.blocks.num_blocks
+
+    @property
+    def cached_blocks(self) -> int:
+        """Blocks, free or not, that a prompt may find its beginning in."""
+        return self._scheduler.blocks.num_cached
 
     @property
     def p99_step_ms(self) -> float:
@@ -97,7 +125,7 @@ class Engine:
         sampling = [chunk.sequence for chunk in step.chunks if chunk.samples]
         self._scheduler.computed(step, seconds)
         self._step_ms.append(seconds * 1000)
-        self.steps += 1
+        self._count(step, len(tokens))
         for sequence in step.given_up:
             self._sequences.pop((sequence.reply, sequence.attempt))
         return [
@@ -106,3 +134,14 @@ class Engine:
             *((sequence, Change.ADMITTED) for sequence in step.admitted),
             *zip(sampling, tokens, strict=True),
         ]
+
+    def _count(self, step: Step, tokens: int) -> None:
+        begun, so_far = [sequence for sequence in step.admitted if not sequence.recomputations], self.totals
+        self.totals = Totals(
+            so_far.prompt_tokens + sum(sequence.num_tokens for sequence in begun),
+            so_far.cached_tokens + sum(sequence.num_cached_tokens for sequence in begun),
+            so_far.generated_tokens + tokens,
+            so_far.preemptions + len(step.preempted),
+            so_far.given_up + len(step.given_up),
+            so_far.steps + 1,
+        )

@@ -2,7 +2,8 @@
 
 EngineError
 |-- UnsupportedModel    the model's files hold what this engine does not compute; no retry helps
-`-- NeverFits           prompt and reply are more than the model or the cache holds; a shorter prompt helps
+|-- NeverFits           prompt and reply are more than the model or the cache holds; a shorter prompt helps
+`-- Replaced            another process has this replica's slot; a new start, under a new incarnation, helps
 """
 
 
@@ -18,3 +19,7 @@ class NeverFits(EngineError):
     """The prompt and the longest possible reply need more than the model's context or the whole key-value cache has;
     the message says both numbers.
     """
+
+
+class Replaced(EngineError):
+    """A beat of another incarnation for the same slot lies behind this one's; the message names both."""

@@ -35,12 +35,19 @@ _NAMES = {
 }
 
 
+class _Reader(gguf.GGUFReader):
+    """Slices a plain array: a hundred thousand slices of a memmap, one for each token and merge, take seconds."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, np.asarray(value) if name == "data" else value)
+
+
 class GgufFile:
     """An open file; tensors are read when they are asked for."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._reader = gguf.GGUFReader(path)
+        self._reader = _Reader(path)
 
     def field(self, key: str, default: Any = None) -> Any:
         """The metadata value of `key`. Raises UnsupportedModel when it is missing and there is no default."""

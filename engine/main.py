@@ -14,14 +14,15 @@ import uuid_utils
 from engine.beats import Beats
 from engine.config import ReplicaConfig
 from engine.engine import Engine
+from engine.eyes import Eyes
 from engine.lanes import Lanes
 from engine.memory import fitting_blocks
-from engine.replica import Identity, Load, Outbox, Replica
+from engine.replica import Identity, Outbox, Replica
 from engine.runner import Runner
 from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
 from engine.sequence import Sequence, blocks_for
-from engine.watch import ReplicaWatch
+from engine.succession import Watch
 from schemas.codec import Codec
 from schemas.ids import Incarnation
 from schemas.prefix import BLOCK_TOKENS
@@ -62,22 +63,24 @@ def run(slot: int) -> int:
     def outbox(encoder: Encoder) -> Outbox:
         return Outbox(log.producer(TOKEN_DELIVERY_S), encoder, Routes(kafka.sizes))
 
-    eyes, me = ReplicaWatch(telemetry), identity.incarnation
-    lanes = Lanes(log, Decoder(log, Codec()), config.pool, slot, eyes.read)
+    eyes, me = Eyes(telemetry), identity.incarnation
+    lanes = Lanes(log, Decoder(log, codec), config.pool, slot, eyes.read)
+    watch = Watch(log, Decoder(log, codec), identity)
     own = outbox(WatchedEncoder(codec, kafka.sizes, me, eyes.metrics.wrote, eyes.spans))
     replica = Replica(identity, engine, tokenizer, lanes, own)
     replica.note()
     failures: list[BaseException] = []
-    beats = Beats(replica, outbox(Encoder(codec, kafka.sizes, me)), failures.append)
+    beats = Beats(replica, watch, outbox(Encoder(codec, kafka.sizes, me)), failures.append)
     beats.start()
     eyes.listen(log, replica, engine.free_blocks, leaving.is_set)
     announce(os.environ)
     logger.info("replica %s is %s: %s", identity.name, identity.incarnation, replica.fingerprint)
     try:
-        _serve(replica, leaving, failures, config.drain_s, eyes.metrics.stepped)
+        _serve(replica, leaving, failures, config.drain_s, eyes.stepped)
     except TopicsError as error:
-        logger.error("stopping", extra=about(error=error))
         failures.append(error)
+    for failure in failures:
+        logger.error("stopping", extra=about(error=failure))
     beats.stop()
     own.producer.close()
     lanes.close()
@@ -89,16 +92,16 @@ def _serve(
     leaving: threading.Event,
     failures: list[BaseException],
     drain_s: float,
-    stepped: Callable[[Load], None],
+    stepped: Callable[[Replica], None],
 ) -> None:
     while not leaving.is_set() and not failures and not (replica.draining and replica.idle):
         replica.step()
-        stepped(replica.load)
+        stepped(replica)
     replica.draining = True
     until = time.monotonic() + drain_s
     while not replica.idle and not failures and time.monotonic() < until:
         replica.step()
-        stepped(replica.load)
+        stepped(replica)
     replica.drop_all()
 
 

@@ -7,18 +7,20 @@ that attempt, and the heartbeats name it until the supervisor has fenced it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from engine.detokenizer import Detokenizer
-from engine.engine import Change, Engine
+from engine.dropped import Dropped
+from engine.engine import Change, Engine, Totals
 from engine.errors import NeverFits
 from engine.lanes import Lanes, Undecodable
+from engine.load import Load, Requests
 from engine.runner import Sampled
 from engine.sequence import Sequence
 from engine.transcript import Advance, Token, Transcript
 from schemas.events import (
     AbortReply,
-    AttemptDropped,
     DeadLettered,
     DrainRequested,
     GenerateAssigned,
@@ -28,13 +30,14 @@ from schemas.events import (
 )
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply import Record
-from schemas.reply_records import Failed, Finished, Preempted, Started, Tokens
+from schemas.reply_records import Failed, Finished, LikelyToken, Preempted, Started, TokenLogprob, Tokens
 from schemas.tokenizer import ChatTokenizer
-from topics.catalog import DEAD_LETTERS
-from topics.log import Place, Producer
-from topics.outputs import Encoder, Output, Routes
+from topics.catalog import TIERS, generate_topic
+from topics.log import Producer
+from topics.outputs import Encoder, Routes, dead_letter
 
 IDLE_POLL_S = 0.02
+LONGEST_TOPIC = 249
 
 
 @dataclass(frozen=True)
@@ -71,31 +74,27 @@ class Job:
     lost: bool = False
 
 
-@dataclass(frozen=True)
-class Load:
-    """What a heartbeat says of a replica. `step` counts steps, so that a stuck one is seen."""
-
-    running: int = 0
-    waiting: int = 0
-    free_blocks: int = 0
-    step: int = 0
-    p99_step_ms: float = 0.0
-    lanes: tuple[tuple[str, int], ...] = ()
-    dropped: tuple[AttemptDropped, ...] = ()
-
-
 class Replica:
-    """Driven by one thread. `load` is replaced, never changed, so another thread may read it."""
+    """Driven by one thread. `load`, `totals` and `requests` are replaced, never changed, so other threads may read.
+
+    `supervisor_beats`, how many were read, is set by the thread that reads them.
+    """
 
     def __init__(
         self, identity: Identity, engine: Engine, tokenizer: ChatTokenizer, lanes: Lanes, outbox: Outbox
     ) -> None:
         self.identity, self.capacity, self.fingerprint = identity, engine.max_running, engine.fingerprint
-        self.load = Load()
+        self.load, self.requests = Load(), Requests()
+        self.supervisor_beats = 0
         self.draining = False
         self._engine, self._tokenizer, self._lanes, self._outbox = engine, tokenizer, lanes, outbox
         self._jobs: dict[tuple[ReplyId, int], Job] = {}
-        self._dropped: dict[tuple[ReplyId, int], None] = {}
+        self._dropped = Dropped()
+        self._ends: Counter[str] = Counter()
+
+    @property
+    def totals(self) -> Totals:
+        return self._engine.totals
 
     @property
     def idle(self) -> bool:
@@ -124,13 +123,17 @@ class Replica:
             case GenerateAssigned() if event.incarnation == self.identity.incarnation:
                 self._queue(event)
             case AbortReply() if event.incarnation == self.identity.incarnation:
-                self._dropped.pop((event.reply, event.attempt), None)
-                self._jobs.pop((event.reply, event.attempt), None)
-                self._engine.abort(event.reply, event.attempt)
+                self._abort(event)
             case DrainRequested() if event.incarnation == self.identity.incarnation:
                 self.draining = True
             case Undecodable():
                 self._put_aside(event)
+
+    def _abort(self, command: AbortReply) -> None:
+        job = self._jobs.get((command.reply, command.attempt))
+        self._dropped.abort(command.reply, command.attempt, self.supervisor_beats, was_here=job is not None)
+        if job is not None:
+            self._end(job, "aborted")
 
     def _queue(self, assigned: GenerateAssigned) -> None:
         """A second request for an attempt that is here already, from a replay, would compute the same again."""
@@ -143,6 +146,7 @@ class Replica:
             if not job.transcript.finish_reason:
                 self._engine.add(job.sequence)
         except NeverFits as error:
+            self._ends["refused"] += 1
             self._write(reply, Failed(f"context_length_exceeded: {error}"))
         except ValueError as error:
             self._refuse(assigned, error)
@@ -164,6 +168,12 @@ class Replica:
             request.tier,
             request.account,
         )
+        if not self._outbox.routes.has(sequence.reply):
+            raise ValueError(f"reply {sequence.reply!r} is none of this cell")
+        if assigned.origin.topic not in (generate_topic(self.identity.pool, tier) for tier in TIERS):
+            raise ValueError(
+                f"a request from {assigned.origin.topic[:LONGEST_TOPIC]!r}, which is no backlog of this pool"
+            )
         if max(sequence.prompt) >= self._tokenizer.vocabulary:
             raise ValueError(f"token {max(sequence.prompt)}, where the vocabulary has {self._tokenizer.vocabulary}")
         detokenizer = Detokenizer(self._tokenizer.piece, request.sampling.stop)
@@ -186,7 +196,7 @@ class Replica:
         elif outcome is Change.PREEMPTED:
             self._write(job.sequence.reply, Preempted(job.sequence.attempt, self.identity.incarnation), job)
         elif isinstance(outcome, Sampled):
-            self._advance(job, job.transcript.take(outcome.token_id))
+            self._advance(job, job.transcript.take(outcome))
 
     def _start(self, job: Job) -> None:
         me, sequence, origin = self.identity, job.sequence, job.assigned.origin
@@ -198,17 +208,26 @@ class Replica:
     def _advance(self, job: Job, advance: Advance) -> None:
         reply, attempt, me = job.sequence.reply, job.sequence.attempt, self.identity.incarnation
         if advance.tokens:
-            self._write(reply, _tokens(attempt, me, job.next, advance.tokens), job)
+            ids, texts = pack_ids(token.id for token in advance.tokens), tuple(token.text for token in advance.tokens)
+            logprobs = tuple(likely for token in advance.tokens if (likely := self._likely(token)))
+            self._write(reply, Tokens(attempt, me, job.next, ids, texts, logprobs), job)
             job.next += len(advance.tokens)
         if advance.finish_reason:
             self._write(reply, Finished(attempt, me, advance.finish_reason, job.next - 1), job)
-            self._end(job)
+            self._end(job, "stopped" if advance.finish_reason == "stop" else "full")
+
+    def _likely(self, token: Token) -> TokenLogprob | None:
+        if token.logprobs is None:
+            return None
+        piece, chosen = self._tokenizer.piece, token.logprobs.chosen
+        top = tuple(LikelyToken(piece(token_id), value) for token_id, value in token.logprobs.top)
+        return TokenLogprob(piece(token.id), chosen, top)
 
     def _write(self, reply: ReplyId, record: Record, job: Job | None = None) -> None:
         def delivered(error: Exception | None) -> None:
             if error is not None and job is not None:
                 job.lost = True
-                self._dropped[job.sequence.reply, job.sequence.attempt] = None
+                self._dropped.give_up(job.sequence.reply, job.sequence.attempt)
 
         append = self._outbox.encoder.append(self._outbox.routes.reply(reply, record))
         self._outbox.producer.send(append, delivered)
@@ -216,15 +235,17 @@ class Replica:
     def _drop(self, *jobs: Job) -> None:
         """Names them in the heartbeats until the supervisor has fenced them."""
         for job in jobs:
-            self._dropped[job.sequence.reply, job.sequence.attempt] = None
-            self._end(job)
+            self._dropped.give_up(job.sequence.reply, job.sequence.attempt)
+            self._end(job, "dropped")
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: Job, how: str) -> None:
+        self._ends[how] += 1
         self._jobs.pop((job.sequence.reply, job.sequence.attempt), None)
         self._engine.finish(job.sequence)
 
     def _put_aside(self, bad: Undecodable) -> None:
         """The dead letter and the reply's end, since nobody else will ever read this record."""
+        self._ends["refused"] += 1
         record, place = bad.record, bad.record.place
         self._bury(Origin(place.topic, place.partition, record.offset), bad.error, record.key, record.value)
         reply = ReplyId((record.key or b"").decode("ascii", "replace"))
@@ -233,17 +254,19 @@ class Replica:
 
     def _refuse(self, assigned: GenerateAssigned, error: ValueError) -> None:
         """A request that no sequence can be made of; the letter leaves its bytes where they lie."""
+        self._ends["refused"] += 1
         reply = assigned.request.reply
-        self._bury(assigned.origin, f"could not be started: {error!r}", reply.encode(), None)
+        origin = replace(assigned.origin, topic=assigned.origin.topic[:LONGEST_TOPIC])
+        self._bury(origin, f"could not be started: {error!r}", reply.encode(), None)
         if self._outbox.routes.has(reply):
             self._write(reply, Failed("internal"))
 
     def _bury(self, origin: Origin, error: str, key: bytes | None, value: bytes | None) -> None:
         letter = DeadLettered(origin, f"replica {self.identity.name}", error, key, value)
-        self._outbox.producer.send(self._outbox.encoder.append(Output(Place(DEAD_LETTERS, 0), origin.topic, letter)))
+        self._outbox.producer.send(self._outbox.encoder.append(dead_letter(letter)))
 
     def note(self) -> None:
-        """Makes `load` what it is now."""
+        """Makes `load` and `requests` what they are now."""
         self.load = Load(
             running=self._engine.num_running,
             waiting=self._engine.num_waiting,
@@ -251,10 +274,6 @@ class Replica:
             step=self._engine.steps,
             p99_step_ms=self._engine.p99_step_ms,
             lanes=tuple((position.tier, position.offset) for position in self._lanes.positions()),
-            dropped=tuple(AttemptDropped(reply, attempt) for reply, attempt in self._dropped),
+            dropped=self._dropped.named(self.supervisor_beats),
         )
-
-
-def _tokens(attempt: int, incarnation: Incarnation, first: int, tokens: tuple[Token, ...]) -> Tokens:
-    ids = pack_ids(token.id for token in tokens)
-    return Tokens(attempt, incarnation, first, ids, tuple(token.text for token in tokens))
+        self.requests = Requests(**self._ends)

@@ -21,6 +21,8 @@ from schemas.events import Sampling
 _MASK = 0xFFFFFFFF
 # A sort of the whole vocabulary costs more than the model: few draws look beyond the first 64.
 _FIRST_LOOKS = (64, 1024)
+# Divided by less, a logit is infinite in float32; no other token has a chance left long before.
+_COLDEST = 1e-5
 
 Word = TypeVar("Word", int, Tensor)
 
@@ -41,7 +43,9 @@ def sample(logits: Tensor, draws: list[Draw], eos_ids: frozenset[int] = frozense
     """
     rows = [_penalised(row, draw, eos_ids) for row, draw in zip(logits, draws, strict=True)]
     return [
-        int(row.max(dim=-1).indices) if draw.sampling.temperature == 0 else _draw(row, draw.sampling, draw.position)
+        int(row.max(dim=-1).indices)
+        if draw.sampling.temperature < _COLDEST
+        else _draw(row, draw.sampling, draw.position)
         for row, draw in zip(rows, draws, strict=True)
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from engine.runner import Sampled
+from engine.runner import Logprobs, Sampled
 from engine.sequence import Chunk, Sequence
 from schemas.tokenizer import ChatTokenizer
 
@@ -51,10 +51,16 @@ class ScriptedRunner:
     def compute(self, chunks: list[Chunk]) -> list[Sampled]:
         if self._before_step is not None:
             self._before_step([chunk.sequence for chunk in chunks])
-        return [Sampled(self._next(chunk.sequence)) for chunk in chunks if chunk.samples]
+        return [_certain(chunk.sequence, self._next(chunk.sequence)) for chunk in chunks if chunk.samples]
 
     def _next(self, sequence: Sequence) -> int:
         if sequence not in self._replies:
             self._replies[sequence] = self._script(sequence.prompt)
         reply = self._replies[sequence]
         return reply[sequence.position] if sequence.position < len(reply) else self._end
+
+
+def _certain(sequence: Sequence, token_id: int) -> Sampled:
+    """The script says it with probability 1; where more of the likeliest are asked for, there are no others."""
+    wanted = sequence.sampling.top_logprobs
+    return Sampled(token_id, None if wanted is None else Logprobs(0.0, ((token_id, 0.0),) if wanted else ()))

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from math import inf, isfinite
+from math import inf
 
 from schemas.events import Sampling
 from schemas.ids import ReplyId
 from schemas.prefix import BLOCK_TOKENS
+from topics.catalog import TIERS
+
+# Beyond these a record outgrows the log, or a float32 logit becomes infinite and then no number.
+MOST_LOGPROBS = 20
+MOST_PENALTY = 1e6
 
 
 class Status(Enum):
@@ -52,6 +57,8 @@ class Sequence:
         """Raises ValueError for what no step could compute: it would take the whole batch with it."""
         if not self.prompt:
             raise ValueError("an empty prompt")
+        if self.tier not in TIERS:
+            raise ValueError(f"tier {self.tier!r}: expected one of {', '.join(TIERS)}")
         _check(self.sampling)
         self.output = list(self.accepted)
 
@@ -89,10 +96,13 @@ class Chunk:
 
 
 def _check(sampling: Sampling) -> None:
-    if not (0 <= sampling.temperature < inf and sampling.top_p > 0 and 0 < sampling.repetition_penalty < inf):
-        raise ValueError(f"temperature, top_p and repetition_penalty of {sampling} cannot be drawn by")
-    if not (isfinite(sampling.presence_penalty) and isfinite(sampling.frequency_penalty) and sampling.top_k >= 0):
-        raise ValueError(f"penalties and top_k of {sampling} cannot be drawn by")
+    if not (0 <= sampling.temperature < inf and sampling.top_p > 0 and sampling.top_k >= 0):
+        raise ValueError(f"temperature, top_p and top_k of {sampling} cannot be drawn by")
+    penalties = abs(sampling.presence_penalty), abs(sampling.frequency_penalty), sampling.repetition_penalty
+    if not (all(penalty <= MOST_PENALTY for penalty in penalties) and sampling.repetition_penalty >= 1 / MOST_PENALTY):
+        raise ValueError(f"penalties of {sampling} cannot be drawn by: at most {MOST_PENALTY:g}")
+    if sampling.top_logprobs is not None and not 0 <= sampling.top_logprobs <= MOST_LOGPROBS:
+        raise ValueError(f"top_logprobs={sampling.top_logprobs}: expected 0 to {MOST_LOGPROBS}")
 
 
 def blocks_for(tokens: int) -> int:

@@ -9,10 +9,11 @@ token after it: if the reply ends there, the held text belongs to the last token
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine.detokenizer import Detokenizer
+from engine.runner import Logprobs, Sampled
 from engine.sequence import Sequence
 
 FinishReason = Literal["stop", "length"]
@@ -20,10 +21,11 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of the reply and the text that it made visible, which may be empty."""
+    """A token of the reply, the text that it made visible, which may be empty, and how likely it was, if asked for."""
 
     id: int
     text: str
+    logprobs: Logprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +46,19 @@ class Transcript:
         self._withheld: tuple[Token, ...] = ()
         self.finish_reason = self._replay()
 
-    def take(self, token_id: int) -> Advance:
+    def take(self, sampled: Sampled) -> Advance:
         """Appends a sampled id to the sequence and says what may be written.
 
         An end of sequence finishes with `stop` and is no part of the reply, unless `ignore_eos` makes it one. The
         tokens of a stop string are; the text from the stop string on is not. The last of `max_tokens` finishes with
         `length`.
         """
+        token_id = sampled.token_id
         if token_id in self._eos_ids and not self._sequence.sampling.ignore_eos:
             return self._finish(self._with_held_text(self._withheld), "stop")
         self._sequence.output.append(token_id)
         piece = self._detokenizer.push(token_id)
-        tokens = (*self._withheld, Token(token_id, piece.text))
+        tokens = (*self._withheld, Token(token_id, piece.text, sampled.logprobs))
         if piece.stopped:
             return self._finish(tokens, "stop")
         if self._is_full():
@@ -75,7 +78,7 @@ class Transcript:
 
     def _with_held_text(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
         held = self._detokenizer.flush()
-        return (*tokens[:-1], Token(tokens[-1].id, tokens[-1].text + held)) if tokens else ()
+        return (*tokens[:-1], replace(tokens[-1], text=tokens[-1].text + held)) if tokens else ()
 
     def _finish(self, tokens: tuple[Token, ...], reason: FinishReason) -> Advance:
         self.finish_reason = reason

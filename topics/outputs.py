@@ -5,12 +5,12 @@ Invariant: an output's place follows from the event and the catalog's sizes alon
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from schemas.codec import Codec
-from schemas.events import GenerateAssigned, GenerateRequested, TurnSaved, UsageRecorded
+from schemas.events import DeadLettered, GenerateAssigned, GenerateRequested, TurnSaved, UsageRecorded
 from schemas.ids import (
     ConversationId,
     Incarnation,
@@ -23,6 +23,10 @@ from schemas.ids import (
 from schemas.reply import Record as ReplyRecord
 from topics import catalog
 from topics.log import Append, Place
+
+LETTER_KEY_BYTES = 64 * 1024
+LETTER_VALUE_BYTES = catalog.LARGEST_RECORD - 1024 * 1024
+LETTER_ERROR_CHARACTERS = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,25 @@ class Encoder:
         confluent = output.place.topic in self._confluent
         value = self._codec.encode_confluent(output.event) if confluent else self._codec.encode(output.event)
         return Append(output.place, key.encode(), value)
+
+
+def dead_letter(letter: DeadLettered) -> Output:
+    """A letter on its way, of at most 64 KiB of the record's key and 7 MiB of its value, so that it always fits.
+
+    What was cut is said in the error; the whole record lies where `origin` says.
+    """
+    key, cut_key = _cut(letter.key, LETTER_KEY_BYTES)
+    value, cut_value = _cut(letter.value, LETTER_VALUE_BYTES)
+    error = letter.error[:LETTER_ERROR_CHARACTERS]
+    if cut_key or cut_value:
+        error += f"; {cut_key} bytes of the key and {cut_value} of the value are not in this letter"
+    return Output(
+        Place(catalog.DEAD_LETTERS, 0), letter.origin.topic, replace(letter, key=key, value=value, error=error)
+    )
+
+
+def _cut(given: bytes | None, most: int) -> tuple[bytes | None, int]:
+    return (given, 0) if given is None else (given[:most], max(0, len(given) - most))
 
 
 def reply_of_key(key: bytes | None) -> ReplyId | None:

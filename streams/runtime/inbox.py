@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from schemas.codec import CodecError, UnknownType
 from schemas.events import DeadLettered, Origin
 from streams.stage import Message, Stage
-from topics.catalog import DEAD_LETTERS
-from topics.log import Place, Record
-from topics.outputs import Output
+from topics.log import Record
+from topics.outputs import Output, dead_letter
 from topics.schemas import Decoder
 from topics.telemetry.logs import about
 
@@ -53,5 +52,4 @@ class Inbox:
         if not self.stage.keeps_dead_letters or place.topic not in self.stage.inputs:
             return ()
         origin = Origin(place.topic, place.partition, record.offset)
-        letter = DeadLettered(origin, self.stage.name, error, record.key, record.value)
-        return (Output(Place(DEAD_LETTERS, 0), place.topic, letter),)
+        return (dead_letter(DeadLettered(origin, self.stage.name, error, record.key, record.value)),)

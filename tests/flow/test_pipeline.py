@@ -14,11 +14,13 @@ import pytest
 
 from engine.beats import Beats
 from engine.engine import Engine
+from engine.errors import Replaced
 from engine.lanes import Lanes
 from engine.replica import Identity, Outbox, Replica
 from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
-from schemas.events import MessagePosted
+from engine.succession import Watch
+from schemas.events import AbortReply, MessagePosted, ReplicaBeat
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply import Reply, State
 from schemas.reply_records import AttemptOpened, Failed, Redirected, Rejected, Tokens
@@ -81,7 +83,8 @@ class Pipeline(Cell):
         engine = Engine(ScriptedRunner(self.tokenizer), Limits(max_running=capacity))
         replica = Replica(identity, engine, self.tokenizer, lanes, outbox())
         replica.note()
-        self.replicas[slot] = replica, Beats(replica, outbox(), print)
+        watch = Watch(self.log, Decoder(self.log, CODEC), identity)
+        self.replicas[slot] = replica, Beats(replica, watch, outbox(), print)
 
     def post(self, message: MessagePosted) -> ReplyId:
         self.write(self.routes.message(message.user, message))
@@ -98,7 +101,8 @@ class Pipeline(Cell):
             try:
                 replica.step()
                 beats.beat(replica.load)
-            except Crash:
+                beats.look()
+            except (Crash, Replaced):
                 self.start(slot, f"incarnation-{next(self.starts)}")
 
     def run(self, *replies: ReplyId, tokens: int | None = None) -> Reply:
@@ -193,6 +197,28 @@ def test_a_death_costs_one_attempt_and_computes_no_token_twice(pipeline: Pipelin
     assert sum(len(record.texts) for record in records if isinstance(record, Tokens)) == TOKENS
     assert [usage.attempts for usage in pipeline.events(USAGE)] == [2]
     assert [request.attempt for request in pipeline.events(generate_topic("main", "resume"))] == [2]
+
+
+def test_an_abort_that_nobody_had_reason_for_costs_an_attempt_and_no_word(pipeline: Pipeline) -> None:
+    pipeline.start(0, "one")
+    reply = pipeline.post(posted(1, TEXT))
+    pipeline.run(reply, tokens=4)
+    pipeline.write(pipeline.routes.command("main", 0, AbortReply(reply, 1, Incarnation("one"))))
+    whole = pipeline.run(reply)
+    pipeline.settle()
+    assert (whole.state, whole.text, whole.attempt) == (State.FINISHED, TEXT, 2)
+    assert [usage.completion_tokens for usage in pipeline.events(USAGE)] == [TOKENS]
+
+
+def test_a_heartbeat_in_its_name_ends_a_replica_that_then_serves_anew(pipeline: Pipeline) -> None:
+    pipeline.start(0, "one")
+    reply = pipeline.post(posted(1, TEXT))
+    pipeline.run(reply, tokens=4)
+    forged = ReplicaBeat("main", 0, Incarnation("nobody"), "ready", 9, 0, 0, 9, (), 0, 0.0, "f")
+    pipeline.write(pipeline.routes.replica_beat("main/0", forged))
+    whole = pipeline.run(reply)
+    assert (whole.state, whole.text, whole.attempt) == (State.FINISHED, TEXT, 2)
+    assert pipeline.replicas[0][0].identity.incarnation == whole.owner != "one"
 
 
 def test_a_reply_that_nobody_can_take_fails_at_its_deadline(pipeline: Pipeline) -> None:

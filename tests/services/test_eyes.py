@@ -62,7 +62,7 @@ def test_one_chat_moves_the_counters_of_every_process(watched: Stack, wanda: Cli
         ("edge-0", "laneway_edge_first_token_seconds_count", {}),
         ("stages", "laneway_replies_settled_total", {"state": "finished"}),
         ("stages", "laneway_stage_records_written_total", {"stage": "router", "record": "Dispatched"}),
-        ("replica-0", "laneway_replica_replies_total", {"how": "stop"}),
+        ("replica-0", "laneway_replica_requests_total", {"end": "stopped"}),
     )
     before = [total(watched, name, series, **labels) for name, series, labels in asked]
     wanda.follow(wanda.say("c", TEXT))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -35,8 +36,10 @@ def generate(runner: Runner, *generations: Generation, **limits: Any) -> list[li
     return [one.output for one in run(engine(runner, **limits), *generations)]
 
 
-def run(on: Engine, *generations: Generation) -> list[Sequence]:
-    """The sequences, ended. Raises AssertionError for one that was given up."""
+def run(
+    on: Engine, *generations: Generation, told: Callable[[Sequence, Sampled], object] = lambda *_: None
+) -> list[Sequence]:
+    """The sequences, ended; `told` hears of each token. Raises AssertionError for one that was given up."""
     sequences = [Sequence(ReplyId(f"r{next(NUMBERS)}"), 1, g.prompt, g.sampling, g.accepted) for g in generations]
     arriving = sorted(zip(generations, sequences, strict=True), key=lambda pair: pair[0].after)
     step = 0
@@ -46,6 +49,7 @@ def run(on: Engine, *generations: Generation) -> list[Sequence]:
         for sequence, outcome in on.step():
             assert outcome is not Change.GIVEN_UP, sequence
             if isinstance(outcome, Sampled):
+                told(sequence, outcome)
                 sequence.output.append(outcome.token_id)
                 if sequence.position >= sequence.sampling.max_tokens:
                     on.finish(sequence)

@@ -5,22 +5,25 @@ Its runner says the last message again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from engine.beats import Beats
 from engine.engine import Engine
 from engine.lanes import Lanes
 from engine.replica import Identity, Outbox, Replica
 from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
 from engine.sequence import Sequence
+from engine.succession import Watch
 from schemas import reply_records as r
 from schemas.codec import Codec
-from schemas.events import GenerateAssigned, GenerateRequested, Origin, Sampling, pack_ids
+from schemas.events import GenerateAssigned, GenerateRequested, Origin, ReplicaBeat, Sampling, SupervisorBeat, pack_ids
 from schemas.ids import ConversationId, Incarnation, ReplyId, UserId, assistant_message_id, user_message_id
 from schemas.reply import Reply
 from schemas.tokenizer import ChatTokenizer, PromptTurn
-from topics.catalog import REPLIES, Sizes, catalog
+from topics.catalog import REPLIES, TIERS, Sizes, catalog, lane_topic
 from topics.log import Place
 from topics.memory import MemoryLog
 from topics.outputs import Encoder, Output, Routes, reply_of_key
@@ -58,6 +61,15 @@ class Rig:
         lanes = Lanes(self.log, Decoder(self.log, CODEC), "main", 0)
         return Replica(Identity("main", 0, incarnation), engine, self.tokenizer, lanes, self.outbox())
 
+    def beats(self, failed: Callable[[BaseException], None] = print) -> Beats:
+        return Beats(
+            self.replica, Watch(self.log, Decoder(self.log, CODEC), self.replica.identity), self.outbox(), failed
+        )
+
+    def beat(self, event: ReplicaBeat | SupervisorBeat) -> None:
+        """Somebody else's heartbeat."""
+        self.write(ROUTES.replica_beat("whoever", event))
+
     def write(self, *outputs: Output) -> None:
         outbox = self.outbox()
         for output in outputs:
@@ -65,20 +77,26 @@ class Rig:
 
     def assign(self, n: int, text: str = "hey", tier: str = "paid", **fields: Any) -> ReplyId:
         prompt = pack_ids(self.tokenizer.prompt([PromptTurn("user", self.tokenizer.encode(text))]))
-        given: dict[str, Any] = {"attempt": 1, "accepted": b"", "sampling": Sampling(50), "prompt": prompt} | fields
-        incarnation = given.pop("incarnation", ONE)
+        given: dict[str, Any] = {
+            "tier": tier,
+            "attempt": 1,
+            "accepted": b"",
+            "sampling": Sampling(50),
+            "prompt": prompt,
+        } | fields
+        incarnation, origin = given.pop("incarnation", ONE), given.pop("origin", ORIGIN)
         user, conversation = UserId("alice"), ConversationId("c")
         request = GenerateRequested(
-            reply_id(n),
+            ReplyId(given.pop("as_reply", reply_id(n))),
             user=user,
             conversation=conversation,
             model="tiny",
             pool="main",
-            tier=tier,
             deadline_ms=0,
             **given,
         )
-        self.write(ROUTES.lane(0, GenerateAssigned(incarnation, ORIGIN, request)))
+        lane = Place(lane_topic("main", tier if tier in TIERS else "paid"), 0)
+        self.write(Output(lane, request.reply, GenerateAssigned(incarnation, origin, request)))
         return reply_id(n)
 
     def tell(self, command: object) -> None:
@@ -108,6 +126,10 @@ class Rig:
 
 def reply_id(n: int) -> ReplyId:
     return ReplyId(f"r00000-{n:032x}-00000000")
+
+
+def other_beat(incarnation: str, slot: int = 0, pool: str = "main") -> ReplicaBeat:
+    return ReplicaBeat(pool, slot, Incarnation(incarnation), "ready", 1, 0, 0, 0, (), 0, 0.0, "f")
 
 
 def accepted(reply: ReplyId) -> r.Accepted:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.engine import Change
+from engine.engine import Change, Totals
 from engine.model_runner import ModelRunner
 from engine.runner import Sampled
 from engine.scripted import ScriptedRunner
@@ -92,6 +92,16 @@ def test_keys_and_values_of_a_prefill_are_those_of_single_steps(runner: ModelRun
     for cache in (runner._cache.keys, runner._cache.values):
         one, two = (cache[:, of.block_table].flatten(1, 2)[:, : len(SHARED)] for of in (whole, stepped))
         assert torch.equal(one, two)
+
+
+def test_what_was_done_is_counted(tiny_tokenizer: ChatTokenizer) -> None:
+    on = engine(ScriptedRunner(tiny_tokenizer, script=lambda _: (5,) * 30, num_blocks=5), recomputations=1)
+    prompt = tuple(range(31))
+    run(on, Generation(prompt, Sampling(4)), Generation((*prompt, 7), Sampling(4), accepted=(5, 5)))
+    assert on.totals == Totals(31 + 34, 16, 4 + 2, 0, 0, 4)
+    run(on, *(Generation((n, *prompt), Sampling(16)) for n in (1, 2)))
+    assert (on.totals.prompt_tokens, on.totals.preemptions) == (65 + 64, 1)
+    assert (on.num_blocks, on.free_blocks, on.totals.generated_tokens) == (5, 5, 6 + 32)
 
 
 class Broken(Exception):

@@ -1,75 +1,51 @@
-"""What is seen of a replica: what it was told, what it writes, what its load says."""
+"""What is seen of a replica: its load, its totals, what it writes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from engine.engine import Totals
+from engine.load import Requests
 from engine.metrics import ReplicaMetrics
-from engine.replica import Load
-from schemas.events import GenerateAssigned, GenerateRequested, Origin, Sampling, pack_ids
-from schemas.ids import ConversationId, Incarnation, ReplyId, UserId
-from schemas.reply_records import Failed, Finished, Preempted, Started, Tokens
+from schemas.events import DeadLettered, Origin, pack_ids
+from schemas.ids import Incarnation
+from schemas.reply_records import Preempted, Tokens
 from topics.catalog import REPLIES
 from topics.log import Place
 from topics.outputs import Output
 
 ME = Incarnation("one")
-ORIGIN = Origin("generate.main.paid", 0, 0)
-REPLY = ReplyId("r00000-x")
 
 
 def value(metrics: ReplicaMetrics, name: str, **labels: str) -> float | None:
-    return metrics.registry.get_sample_value(f"laneway_replica_{name}", labels)
+    return metrics.registry.get_sample_value(f"laneway_{name}", labels)
 
 
-def told(prompt: int) -> GenerateAssigned:
-    request = GenerateRequested(
-        reply=REPLY,
-        attempt=1,
-        user=UserId("alice"),
-        conversation=ConversationId("c"),
-        model="m",
-        pool="main",
-        tier="paid",
-        prompt=pack_ids(range(prompt)),
-        accepted=b"",
-        sampling=Sampling(max_tokens=5),
-        deadline_ms=0,
-    )
-    return GenerateAssigned(ME, ORIGIN, request)
-
-
-def write(metrics: ReplicaMetrics, *records: object) -> None:
-    for record in records:
-        metrics.wrote(Output(Place(REPLIES, 0), REPLY, record))
-
-
-def test_cache_hits_are_a_share_of_the_prompts_that_were_started() -> None:
+def test_totals_are_counted_on_from_what_was_told_before() -> None:
     metrics = ReplicaMetrics()
-    metrics.read(told(40))
-    write(metrics, Started(1, "main/0", ME, "print", ORIGIN, 32))
-    assert value(metrics, "prompt_tokens_total") == 40
-    assert value(metrics, "cached_tokens_total") == 32
+    first = Totals(prompt_tokens=40, cached_tokens=32, preemptions=1, steps=2)
+    for totals in (first, first, replace(first, prompt_tokens=50, steps=3)):
+        metrics.stepped(totals, Requests(), 4)
+    assert [value(metrics, f"replica_{name}_tokens_total") for name in ("prompt", "cached")] == [50, 32]
+    assert (value(metrics, "replica_steps_total"), value(metrics, "replica_preemptions_total")) == (3, 1)
+    assert value(metrics, "replica_batch_replies_count") == 2
 
 
-def test_tokens_preemptions_and_ends_are_counted_as_they_are_written() -> None:
+def test_requests_are_counted_by_their_end() -> None:
     metrics = ReplicaMetrics()
-    write(metrics, Tokens(1, ME, 1, pack_ids((1, 2)), ("a", "b")), Preempted(1, ME))
-    write(metrics, Finished(1, ME, "stop", 2), Failed("context_length_exceeded: 5 of 4"))
-    assert (value(metrics, "tokens_total"), value(metrics, "preemptions_total")) == (2, 1)
-    assert (value(metrics, "replies_total", how="stop"), value(metrics, "replies_total", how="failed")) == (1, 1)
+    for requests in (Requests(stopped=2), Requests(stopped=3, aborted=1)):
+        metrics.stepped(Totals(), requests, 0)
+    assert value(metrics, "replica_requests_total", end="stopped") == 3
+    assert value(metrics, "replica_requests_total", end="aborted") == 1
 
 
-def test_a_scrape_sees_the_load_of_that_moment() -> None:
-    metrics, load = ReplicaMetrics(), Load()
-    metrics.follow(lambda: load, 8, 100)
-    assert value(metrics, "free_blocks") == 0
-    load = Load(running=3, free_blocks=40, p99_step_ms=250.0)
-    assert (value(metrics, "free_blocks"), value(metrics, "blocks")) == (40, 100)
-    assert (value(metrics, "running_replies"), value(metrics, "step_p99_seconds")) == (3, 0.25)
-
-
-def test_only_a_step_that_computed_counts_into_the_batch_size() -> None:
-    metrics = ReplicaMetrics()
-    for step, running in ((0, 0), (1, 4), (1, 4), (3, 2)):
-        metrics.stepped(Load(step=step, running=running))
-    assert value(metrics, "steps_total") == 3
-    assert (value(metrics, "batch_replies_count"), value(metrics, "batch_replies_sum")) == (2, 6)
+def test_tokens_and_dead_letters_are_counted_as_they_are_written() -> None:
+    metrics, origin = ReplicaMetrics(), Origin("lanes.main.paid", 0, 0)
+    for event in (
+        Tokens(1, ME, 1, pack_ids((1, 2)), ("a", "b")),
+        Preempted(1, ME),
+        DeadLettered(origin, "replica main/0", "bad", None, None),
+    ):
+        metrics.wrote(Output(Place(REPLIES, 0), "r", event))
+    assert value(metrics, "replica_tokens_total") == 2
+    assert value(metrics, "dead_letters_total", stage="replica") == 1

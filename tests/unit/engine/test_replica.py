@@ -1,20 +1,18 @@
 """A replica between its lanes and the reply log."""
 
-import math
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from engine.beats import Beats
-from engine.replica import Outbox
+from engine.dropped import NAMED_BEATS
+from engine.load import Requests
 from schemas import reply_records as r
-from schemas.events import AbortReply, AttemptDropped, DrainRequested, LanePosition, Sampling, pack_ids
+from schemas.events import AbortReply, AttemptDropped, DrainRequested, Sampling, pack_ids
 from schemas.ids import Incarnation
 from schemas.reply import State
-from schemas.tokenizer import ChatTokenizer, PromptTurn
+from schemas.tokenizer import ChatTokenizer
 from tests.unit.engine.replica_rig import ONE, ORIGIN, Rig, folded, reply_id
-from topics.catalog import DEAD_LETTERS, REPLICAS, REPLIES, TIERS, lane_topic
-from topics.log import Append, Place
+from topics.catalog import REPLIES
 
 
 @pytest.fixture
@@ -84,7 +82,21 @@ def test_an_abort_ends_what_runs_and_what_waits_without_a_word(tiny_tokenizer: C
     before = rig.of(1)
     rig.run(2)
     assert (rig.of(1), rig.of(2), rig.replica.idle) == (before, [], True)
-    assert rig.replica.load.dropped == ()
+    assert {drop.reply for drop in rig.replica.load.dropped} == {running, waiting}
+
+
+def test_what_was_aborted_is_named_until_the_supervisor_has_seen_it(rig: Rig) -> None:
+    forged = AbortReply(rig.assign(1, "a long one"), 1, ONE)
+    rig.run()
+    for command in (forged, forged, AbortReply(reply_id(9), 1, ONE)):
+        rig.tell(command)
+    named = []
+    for rig.replica.supervisor_beats in range(12):
+        rig.tell(forged)
+        rig.run()
+        named.append(rig.replica.load.dropped)
+    assert named == [(AttemptDropped(reply_id(1), 1),)] * NAMED_BEATS + [()] * 2
+    assert rig.replica.requests == Requests(aborted=1)
 
 
 def test_a_reply_whose_record_was_not_delivered_is_dropped_and_named(rig: Rig) -> None:
@@ -97,7 +109,13 @@ def test_a_reply_whose_record_was_not_delivered_is_dropped_and_named(rig: Rig) -
     rig.run(6)
     assert (rig.of(1), rig.kinds(2)[-1]) == (before, r.Finished)
     assert rig.replica.load.dropped == (AttemptDropped(reply_id(1), 1),)
+    rig.replica.supervisor_beats = 99
+    rig.run()
+    assert rig.replica.load.dropped == (AttemptDropped(reply_id(1), 1),)
     rig.tell(AbortReply(reply_id(1), 1, ONE))
+    rig.run()
+    assert rig.replica.load.dropped == (AttemptDropped(reply_id(1), 1),)
+    rig.replica.supervisor_beats += NAMED_BEATS
     rig.run()
     assert rig.replica.load.dropped == ()
 
@@ -133,6 +151,19 @@ def test_giving_up_names_all_that_ran_and_waited(tiny_tokenizer: ChatTokenizer) 
     assert (rig.replica.load.running, rig.replica.load.waiting) == (0, 0)
 
 
+def test_each_token_says_how_likely_it_was_if_that_was_asked_for(rig: Rig) -> None:
+    held_back = Sampling(50, stop=("ex",), top_logprobs=1)
+    rig.assign(1, "hey", sampling=held_back)
+    rig.assign(2, "hey", sampling=replace(held_back, top_logprobs=0))
+    rig.assign(3, "hey")
+    rig.run_out()
+    likely = [r.TokenLogprob(piece, 0.0, (r.LikelyToken(piece, 0.0),)) for piece in (b"h", b"e", b"y")]
+    assert folded(1, *rig.of(1)).logprobs == dict(enumerate(likely, 1))
+    assert [len(token.texts) for token in rig.of(1) if isinstance(token, r.Tokens)] == [1, 2]
+    assert folded(2, *rig.of(2)).logprobs == {n: replace(one, top=()) for n, one in enumerate(likely, 1)}
+    assert folded(3, *rig.of(3)).logprobs == {}
+
+
 @pytest.mark.parametrize("cut", range(10))
 def test_a_continuation_numbers_on_and_reads_like_the_unbroken_reply(rig: Rig, cut: int) -> None:
     text, sampling, dead = "né STONy", Sampling(50, stop=("STOP",)), Incarnation("dead")
@@ -152,60 +183,6 @@ def test_a_continuation_of_what_had_ended_says_so_and_computes_nothing(rig: Rig)
     rig.run()
     assert rig.of(1)[1:] == [r.Finished(2, ONE, "length", 2)]
     assert (rig.seen_positions, rig.replica.idle) == ([], True)
-
-
-def test_bytes_that_are_no_request_are_put_aside_and_their_reply_fails(rig: Rig) -> None:
-    lane = Place(lane_topic("main", "paid"), 0)
-    for key, value in ((reply_id(1).encode(), b"rubbish"), (b"no reply", b"rubbish"), (reply_id(1).encode(), None)):
-        rig.log.producer().send(Append(lane, key, value))
-    rig.assign(2)
-    rig.run(4)
-    assert (rig.of(1), rig.kinds(2)[-1]) == ([r.Failed("internal")], r.Finished)
-    letters = [letter for _, letter in rig.events(DEAD_LETTERS)]
-    assert [(letter.origin.offset, letter.value) for letter in letters] == [(0, b"rubbish"), (1, b"rubbish")]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"sampling": Sampling(9, stop=("",))},
-        {"sampling": Sampling(9, temperature=math.nan)},
-        {"sampling": Sampling(9, repetition_penalty=0)},
-        {"accepted": b"xyz"},
-        {"accepted": pack_ids([9_999])},
-        {"prompt": pack_ids([5, 9_999])},
-        {"prompt": b""},
-    ],
-    ids=["empty stop", "no temperature", "no penalty", "half an id", "unknown id", "unknown id asked", "no prompt"],
-)
-def test_a_request_that_cannot_be_started_fails_alone(rig: Rig, fields: dict[str, Any]) -> None:
-    rig.assign(1, **fields)
-    rig.assign(2)
-    rig.run(4)
-    assert (rig.of(1), rig.kinds(2)[-1]) == ([r.Failed("internal")], r.Finished)
-    assert [letter.origin for _, letter in rig.events(DEAD_LETTERS)] == [ORIGIN]
-
-
-def test_a_reply_that_could_outgrow_the_context_is_not_begun(rig: Rig) -> None:
-    rig.assign(1, sampling=Sampling(rig.tokenizer.context))
-    rig.run()
-    [failed] = rig.of(1)
-    prompt, context = (
-        len(rig.tokenizer.prompt([PromptTurn("user", rig.tokenizer.encode("hey"))])),
-        rig.tokenizer.context,
-    )
-    assert failed.reason.startswith(f"context_length_exceeded: a prompt of {prompt} and a reply of {context} tokens")
-    assert rig.replica.idle
-
-
-def test_a_reply_that_could_outgrow_the_cache_is_refused_with_the_numbers(tiny_tokenizer: ChatTokenizer) -> None:
-    rig = Rig(tiny_tokenizer, blocks=5)
-    rig.assign(1, sampling=Sampling(80))
-    rig.assign(2, sampling=Sampling(10))
-    rig.run_out()
-    [failed] = rig.of(1)
-    assert failed.reason.endswith("blocks of keys and values, and this replica has 5")
-    assert rig.kinds(2)[-1] is r.Finished
 
 
 def test_the_next_turn_starts_with_what_is_cached(rig: Rig) -> None:
@@ -249,40 +226,6 @@ def test_an_abort_takes_effect_before_the_next_step(rig: Rig) -> None:
     rig.tell(AbortReply(reply_id(2), 1, ONE))
     rig.run()
     assert (rig.of(1), rig.seen_positions, used > 0, rig.replica.load.free_blocks) == ([], [[0]], True, 200)
-
-
-def test_a_heartbeat_tells_the_load(rig: Rig) -> None:
-    rig.assign(1, "a long one")
-    rig.assign(2, "hey", tier="free")
-    rig.run(2)
-    beats = Beats(rig.replica, rig.outbox(), print)
-    beats.beat(rig.replica.load)
-    [(_, beat)] = rig.events(REPLICAS)
-    assert (beat.pool, beat.slot, beat.incarnation, beat.state, beat.capacity) == ("main", 0, ONE, "ready", 2)
-    assert beat.free_blocks == rig.replica.load.free_blocks < 200
-    assert (beat.running, beat.waiting, beat.step, beat.fingerprint) == (2, 0, 2, rig.replica.fingerprint)
-    assert beat.lanes == tuple(LanePosition(tier, tier in ("paid", "free")) for tier in TIERS)
-
-
-def test_the_last_heartbeat_names_what_was_given_up(rig: Rig) -> None:
-    rig.assign(1)
-    rig.run()
-    beats = Beats(rig.replica, rig.outbox(), print)
-    beats.start()
-    rig.replica.draining = True
-    rig.replica.drop_all()
-    beats.stop()
-    last = rig.events(REPLICAS)[-1][1]
-    assert (last.state, last.running, last.dropped) == ("draining", 0, (AttemptDropped(reply_id(1), 1),))
-
-
-def test_a_beat_that_cannot_be_sent_is_told(rig: Rig) -> None:
-    told: list[BaseException] = []
-    outbox = rig.outbox()
-    broken = Beats(rig.replica, Outbox(outbox.producer, outbox.encoder, None), told.append)
-    with pytest.raises(AttributeError):
-        broken.run()
-    assert [type(error) for error in told] == [AttributeError]
 
 
 def test_a_second_request_for_an_attempt_that_is_here_is_not_computed_again(rig: Rig) -> None:

@@ -46,6 +46,12 @@ def test_greedy_takes_the_lowest_id_on_a_tie() -> None:
     assert sample(logits, [Sampling(1, temperature=0)] * 2, [0, 5]) == [7, 0]
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-300])
+def test_next_to_zero_is_greedy_too(temperature: float) -> None:
+    logits = torch.tensor([[0.0, 3.0, 2.999, -1.0]]).expand(50, 4)
+    assert set(sample(logits, [Sampling(1, temperature, top_p=0.9)] * 50, list(range(50)))) == {1}
+
+
 def test_draws_follow_the_softmax() -> None:
     logits = torch.tensor([0.5, 0.25, 0.125, 0.125]).log().expand(4000, 4) * 2
     drawn = Counter(sample(logits, [Sampling(1, temperature=2.0, seed=3)] * 4000, list(range(4000))))

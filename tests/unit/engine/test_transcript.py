@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.detokenizer import Detokenizer
+from engine.runner import Logprobs, Sampled
 from engine.sequence import Sequence
 from engine.transcript import Advance, Token, Transcript
 from schemas.events import Sampling
@@ -24,12 +25,14 @@ def transcript(of: Sequence) -> Transcript:
     return Transcript(of, Detokenizer(byte, of.sampling.stop), frozenset({EOS}))
 
 
-def written(of: Sequence, ids: bytes) -> tuple[list[Token], str | None]:
-    """All tokens that are written while `ids` are sampled one after the other, and the reason of the end."""
+def written(of: Sequence, ids: bytes, likely: bool = False) -> tuple[list[Token], str | None]:
+    """All tokens that are written while `ids` are sampled one after the other, and the reason of the end; if they come
+    with log probabilities, each has one of its own."""
     script, tokens = transcript(of), list[Token]()
     for token_id in ids:
         if script.finish_reason is None:
-            tokens += script.take(token_id).tokens
+            logprobs = Logprobs(-of.position, ((token_id, -of.position),)) if likely else None
+            tokens += script.take(Sampled(token_id, logprobs)).tokens
     return tokens, script.finish_reason
 
 
@@ -51,8 +54,8 @@ def test_the_tokens_of_a_stop_string_count_without_its_text() -> None:
 
 def test_a_token_that_holds_text_back_waits_for_the_next() -> None:
     script = transcript(sequence(stop=("END",)))
-    assert script.take(ord("E")) == Advance(())
-    assert script.take(ord("x")) == Advance((Token(ord("E"), ""), Token(ord("x"), "Ex")))
+    assert script.take(Sampled(ord("E"))) == Advance(())
+    assert script.take(Sampled(ord("x"))) == Advance((Token(ord("E"), ""), Token(ord("x"), "Ex")))
 
 
 def test_text_held_back_at_the_end_belongs_to_the_last_token() -> None:
@@ -69,10 +72,11 @@ def test_text_held_back_at_the_end_belongs_to_the_last_token() -> None:
 )
 def test_a_continued_reply_is_written_like_the_unbroken_one(ids: list[int], ended: bool, limit: int, cut: int) -> None:
     sampled, stop = bytes(ids) + bytes([EOS] * ended), ("ab", "EEb")
-    tokens, reason = written(sequence(limit, stop), sampled)
+    tokens, reason = written(sequence(limit, stop), sampled, likely=True)
+    assert [token.logprobs and token.logprobs.chosen for token in tokens] == [-n for n in range(len(tokens))]
     accepted = tuple(token.id for token in tokens[:cut])
     continued = sequence(limit, stop, accepted)
-    assert written(continued, sampled[len(accepted) :]) == (tokens[cut:], reason)
+    assert written(continued, sampled[len(accepted) :], likely=True) == (tokens[cut:], reason)
 
 
 def test_an_end_that_was_lost_is_found_again() -> None:

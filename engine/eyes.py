@@ -13,7 +13,7 @@ from topics.telemetry.probe import KafkaProbe
 from topics.telemetry.trace import Spans, tracer_of
 
 
-class ReplicaWatch:
+class Eyes:
     def __init__(self, config: TelemetryConfig) -> None:
         self._config = config
         self.metrics = ReplicaMetrics()
@@ -22,13 +22,16 @@ class ReplicaWatch:
 
     def read(self, record: Record, event: object) -> None:
         """The replica has been told something."""
-        self.metrics.read(event)
         if self.spans is not None:
             self.spans.read(record, event)
 
+    def stepped(self, replica: Replica) -> None:
+        """A pass has ended."""
+        self.metrics.stepped(replica.totals, replica.requests, replica.load.running)
+
     def listen(self, log: Log, replica: Replica, blocks: int, leaving: Callable[[], bool]) -> None:
         """Opens the metrics port, if one is set, for as long as the process lives."""
-        self.metrics.follow(lambda: replica.load, replica.capacity, blocks)
+        self.metrics.follow(replica, blocks)
         if not self._config.metrics_port:
             return
         probe = KafkaProbe(log, self.metrics.registry)

@@ -21,11 +21,6 @@ TALK = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tokenizer(smollm2: Path) -> ChatTokenizer:
-    return ChatTokenizer.load(smollm2)
-
-
 def test_a_prompt_is_what_the_models_own_template_makes(smollm2: Path, tokenizer: ChatTokenizer) -> None:
     template = Environment().from_string(GgufFile(smollm2 / "model.gguf").field("tokenizer.chat_template"))
     messages = [{"role": role, "content": text} for role, text in TALK]
