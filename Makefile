@@ -22,7 +22,7 @@ schemas: .venv/test ## add a golden Avro schema for each record that has changed
 	@$(BIN)/python -m schemas.avro_schema
 lock: .venv/uv ## write the pinned versions and hashes anew from pyproject.toml
 	$(COMPILE) --extra edge --extra engine --extra local pyproject.toml -o requirements.lock
-	$(COMPILE) --extra edge --extra engine --extra local --extra test -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --extra edge --extra engine --extra local --extra trace --extra test -c requirements.lock pyproject.toml -o requirements-dev.lock
 	echo 'uv==0.13.9' | $(COMPILE) - -o requirements-uv.lock
 clean: ## delete .venv and caches; .laneway stays
 	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

@@ -16,6 +16,7 @@ from edge import chat_completions, conversations, errors, messages, models, prob
 from edge.config import EdgeConfig
 from edge.edge import Edge
 from edge.metrics import Metrics
+from edge.traced import Traced
 
 Opened = Callable[[Metrics], contextlib.AbstractAsyncContextManager[Edge]]
 
@@ -56,6 +57,7 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
         middleware=[
             Middleware(Counted, metrics=metrics),
             Middleware(Named),
+            Middleware(Traced),
             Middleware(CORSMiddleware, allow_origins=config.origins, allow_methods=METHODS, allow_headers=HEADERS),
         ],
         exception_handlers={
@@ -65,6 +67,7 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
         },
     )
     app.router.redirect_slashes = False
+    app.state.refused = metrics.refused
     return app
 
 

@@ -27,8 +27,10 @@ from schemas.ids import ForgedReplyId, Incarnation, ReplyId, created_ms, mint_re
 from topics.catalog import SECOND, Sizes
 from topics.errors import TopicsError
 from topics.log import Log
-from topics.outputs import Encoder, Routes
+from topics.outputs import Routes
 from topics.store.contract import Store
+from topics.telemetry.trace import Spans
+from topics.telemetry.watched import WatchedEncoder
 
 T = TypeVar("T")
 
@@ -48,6 +50,7 @@ class Surroundings:
     sizes: Sizes
     codec: Codec
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    spans: Spans | None = None
 
 
 class Edge:
@@ -59,8 +62,10 @@ class Edge:
         self.incarnation = Incarnation(f"edge-{uuid7().hex}")
         self.routes = Routes(around.sizes)
         self.writer = Writer(
-            around.log.producer(DELIVERY_TIMEOUT_S), Encoder(around.codec, around.sizes, self.incarnation)
+            around.log.producer(DELIVERY_TIMEOUT_S),
+            WatchedEncoder(around.codec, around.sizes, self.incarnation, metrics.wrote, around.spans),
         )
+        metrics.follow(self.missing, lambda: self.writer.working is not False)
         self.streams = 0
         self.pulse = Pulse(config.keep_alive, config.send_timeout)
         self.leaving = self.draining = False

@@ -100,9 +100,10 @@ def error_response(error: ApiError) -> Response:
     return Response(body, error.status, headers, "application/json")
 
 
-async def refused(_: Request, error: Exception) -> Response:
+async def refused(request: Request, error: Exception) -> Response:
     """Starlette's handler for ApiError."""
     assert isinstance(error, ApiError)
+    request.app.state.refused(error.code_shown)
     return error_response(error)
 
 

@@ -16,6 +16,7 @@ from edge.edge import Edge, Surroundings
 from edge.metrics import Metrics
 from edge.server import EdgeServer
 from edge.tails import Tails
+from edge.traced import RequestSpans
 from schemas.codec import Codec
 from schemas.settings import SettingError, load
 from topics.config import KafkaConfig
@@ -23,6 +24,9 @@ from topics.errors import Unavailable
 from topics.kafka import KafkaLog
 from topics.schemas import Decoder, publish
 from topics.store.sqlite import SqliteStore
+from topics.telemetry.config import TelemetryConfig
+from topics.telemetry.logs import about, start_logging
+from topics.telemetry.trace import tracer_of
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +49,8 @@ class EdgeProcess:
         config, around = self._config, self._around
         keys = read_keys_at_start(config)
         home = config.home(around.sizes.replies)
-        tails = await asyncio.to_thread(Tails, around.log, home, Decoder(around.log, around.codec), metrics.skipped.inc)
+        decoder = Decoder(around.log, around.codec)
+        tails = await asyncio.to_thread(Tails, around.log, home, decoder, metrics.skipped.inc, metrics.pace)
         self.edge = Edge(config, around, keys, metrics, tails)
         self.edge.start(self._failed)
         try:
@@ -62,7 +67,7 @@ class EdgeProcess:
             self.edge.hurried.set()
 
     def _failed(self, error: BaseException) -> None:
-        logger.error("the reply log cannot be read any more: %s", error)
+        logger.error("the reply log cannot be read any more", extra=about(error=error))
         self.failure = self.failure or error
         self.server.should_exit = True
 
@@ -85,13 +90,16 @@ def open_store(config: EdgeConfig) -> SqliteStore:
 
 def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
     """Runs one edge in the foreground; exits with 1 when the log cannot be read any more. Raises SettingError."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config, kafka = load(EdgeConfig, environ), load(KafkaConfig, environ)
+    telemetry = load(TelemetryConfig, environ)
+    start_logging(f"edge-{port or config.port}", telemetry.log)
+    tracer = tracer_of("edge", telemetry.trace)
     config.cell_key_bytes()
     config.home(kafka.replies)
     read_keys_at_start(config)
     store = open_store(config)
-    around = Surroundings(KafkaLog(kafka), store, kafka.sizes, Codec())
+    spans = RequestSpans("edge", tracer) if tracer else None
+    around = Surroundings(KafkaLog(kafka), store, kafka.sizes, Codec(), spans=spans)
     publish(around.log, around.codec)
     process = EdgeProcess(config, around, config.port if port is None else port)
     process.run()

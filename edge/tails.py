@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import cast
 
 from edge.errors import NotNow
+from edge.pace import Pace
 from edge.view import ReplyView
 from schemas.codec import CodecError
 from schemas.ids import ReplyId
@@ -21,8 +22,10 @@ from schemas.reply import MOVES
 from schemas.reply import Record as ReplyRecord
 from topics.errors import TopicsError
 from topics.log import Log, Record
+from topics.outputs import reply_of_key
 from topics.schemas import Decoder
 from topics.tail import Delivery, Subscription, Tail
+from topics.telemetry.logs import about
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,7 @@ class SharedView:
         self.subscription = subscription
         self.live = subscription.live
         self.failure: TopicsError | None = None
+        self.pace: Pace | None = None
         self.readers = 0
         self.bells: set[asyncio.Event] = set()
 
@@ -74,8 +78,16 @@ class SharedView:
 class Tails:
     """All views of an edge. `skipped` is called, on any thread, for each record of a reply that is not understood."""
 
-    def __init__(self, log: Log, home: Collection[int], decoder: Decoder, skipped: Callable[[], None]) -> None:
-        self._decoder, self._skipped = decoder, skipped
+    def __init__(
+        self,
+        log: Log,
+        home: Collection[int],
+        decoder: Decoder,
+        skipped: Callable[[], None],
+        paced: Callable[[], Pace] | None = None,
+    ) -> None:
+        """`paced` measures the replies whose messages were taken here."""
+        self._decoder, self._skipped, self._paced = decoder, skipped, paced
         self._views: dict[ReplyId, SharedView] = {}
         self._idle: OrderedDict[ReplyId, asyncio.TimerHandle] = OrderedDict()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -94,6 +106,7 @@ class Tails:
     def following(self, reply: ReplyId) -> Iterator[SharedView]:
         """The view of a reply that was minted just now in a home partition."""
         shared = self._views[reply] = SharedView(self._tail.follow(reply))
+        shared.pace = self._paced() if self._paced else None
         with self.held(shared):
             yield shared
 
@@ -164,7 +177,8 @@ class Tails:
             try:
                 event = self._decoder.decode(record.value)
             except CodecError as error:
-                logger.warning("%s offset %d is skipped: %s", record.place, record.offset, error)
+                told = about(reply=reply_of_key(record.key), error=error)
+                logger.warning("%s offset %d is skipped", record.place, record.offset, extra=told)
                 self._skipped()
                 continue
             if type(event) in MOVES:
@@ -180,9 +194,12 @@ class Tails:
                 continue
             for offset, record in records:
                 shared.view.apply(offset, record)
+                if shared.pace is not None:
+                    shared.pace.saw(record)
             shared.live = shared.live or delivery.live
             if delivery.failure:
-                logger.error("reply %s cannot be read: %s", delivery.subscription.reply, delivery.failure)
+                told = about(reply=delivery.subscription.reply, error=delivery.failure)
+                logger.error("a reply cannot be read", extra=told)
                 shared.failure = delivery.failure
                 del self._views[delivery.subscription.reply]
             shared.ring()

@@ -5,7 +5,7 @@ It starts at the ends: what lies there was for an incarnation before this one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +26,18 @@ class Undecodable:
     error: str
 
 
+def unwatched(_: Record, __: object) -> None:
+    """Nobody watches."""
+
+
 class Lanes:
     """The lanes and the commands of one slot."""
 
-    def __init__(self, log: Log, decoder: Decoder, pool: str, slot: int) -> None:
-        self._reader, self._decoder = log.reader(), decoder
+    def __init__(
+        self, log: Log, decoder: Decoder, pool: str, slot: int, seen: Callable[[Record, object], None] = unwatched
+    ) -> None:
+        """`seen` is told of each record that it can read."""
+        self._reader, self._decoder, self._seen = log.reader(), decoder, seen
         self._lanes = {tier: Place(lane_topic(pool, tier), slot) for tier in TIERS}
         for place in (*self._lanes.values(), Place(commands_topic(pool), slot)):
             self._reader.add(place, self._reader.end(place))
@@ -40,12 +47,15 @@ class Lanes:
         `timeout_s` for the first."""
         for record in self._reader.poll(BATCH, timeout_s):
             try:
-                yield self._decoder.decode(record.value)
+                event = self._decoder.decode(record.value)
             except UnknownType:
                 continue
             except CodecError as error:
                 if record.value is not None:
                     yield Undecodable(record, str(error))
+                continue
+            self._seen(record, event)
+            yield event
 
     def positions(self) -> tuple[LanePosition, ...]:
         """The next offset to be read of each lane."""

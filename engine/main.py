@@ -14,6 +14,7 @@ import uuid_utils
 from engine.beats import Beats
 from engine.config import ReplicaConfig
 from engine.engine import Engine
+from engine.eyes import Eyes
 from engine.lanes import Lanes
 from engine.memory import fitting_blocks
 from engine.replica import Identity, Outbox, Replica
@@ -33,6 +34,9 @@ from topics.kafka import KafkaLog
 from topics.outputs import Encoder, Routes
 from topics.ready import announce
 from topics.schemas import Decoder, publish
+from topics.telemetry.config import TelemetryConfig
+from topics.telemetry.logs import about, start_logging
+from topics.telemetry.watched import WatchedEncoder
 
 TOKEN_DELIVERY_S = 8.0
 
@@ -41,7 +45,8 @@ logger = logging.getLogger(__name__)
 
 def run(slot: int) -> int:
     """Serves one slot until SIGTERM or SIGINT; returns the exit status. Raises SettingError for bad settings."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(levelname)s %(message)s")
+    telemetry = load(TelemetryConfig, os.environ)
+    start_logging(f"replica-{slot}", telemetry.log)
     kafka, config = load(KafkaConfig, os.environ), load(ReplicaConfig, os.environ)
     if config.pool not in kafka.pools or slot >= kafka.slots:
         known = f"pools {', '.join(kafka.pools)} and {kafka.slots} slots"
@@ -55,38 +60,48 @@ def run(slot: int) -> int:
     publish(log, codec)
     identity = Identity(config.pool, slot, Incarnation(f"{config.pool}-{slot}-{uuid_utils.uuid7().hex[-12:]}"))
 
-    def outbox() -> Outbox:
-        producer = log.producer(TOKEN_DELIVERY_S)
-        return Outbox(producer, Encoder(codec, kafka.sizes, identity.incarnation), Routes(kafka.sizes))
+    def outbox(encoder: Encoder) -> Outbox:
+        return Outbox(log.producer(TOKEN_DELIVERY_S), encoder, Routes(kafka.sizes))
 
-    lanes, watch = Lanes(log, Decoder(log, codec), config.pool, slot), Watch(log, Decoder(log, codec), identity)
-    own = outbox()
+    eyes, me = Eyes(telemetry), identity.incarnation
+    lanes = Lanes(log, Decoder(log, codec), config.pool, slot, eyes.read)
+    watch = Watch(log, Decoder(log, codec), identity)
+    own = outbox(WatchedEncoder(codec, kafka.sizes, me, eyes.metrics.wrote, eyes.spans))
     replica = Replica(identity, engine, tokenizer, lanes, own)
     replica.note()
     failures: list[BaseException] = []
-    beats = Beats(replica, watch, outbox(), failures.append)
+    beats = Beats(replica, watch, outbox(Encoder(codec, kafka.sizes, me)), failures.append)
     beats.start()
+    eyes.listen(log, replica, engine.free_blocks, leaving.is_set)
     announce(os.environ)
     logger.info("replica %s is %s: %s", identity.name, identity.incarnation, replica.fingerprint)
     try:
-        _serve(replica, leaving, failures, config.drain_s)
+        _serve(replica, leaving, failures, config.drain_s, eyes.stepped)
     except TopicsError as error:
         failures.append(error)
     for failure in failures:
-        logger.error("stopping: %s", failure)
+        logger.error("stopping", extra=about(error=failure))
     beats.stop()
     own.producer.close()
     lanes.close()
     return 1 if failures else 0
 
 
-def _serve(replica: Replica, leaving: threading.Event, failures: list[BaseException], drain_s: float) -> None:
+def _serve(
+    replica: Replica,
+    leaving: threading.Event,
+    failures: list[BaseException],
+    drain_s: float,
+    stepped: Callable[[Replica], None],
+) -> None:
     while not leaving.is_set() and not failures and not (replica.draining and replica.idle):
         replica.step()
+        stepped(replica)
     replica.draining = True
     until = time.monotonic() + drain_s
     while not replica.idle and not failures and time.monotonic() < until:
         replica.step()
+        stepped(replica)
     replica.drop_all()
 
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import typer.main
 
+import edge.metrics
+import engine.metrics
+import streams.runtime.metrics
 from edge.config import EdgeConfig
 from engine.config import ReplicaConfig
 from infra.cli import app
@@ -21,12 +25,15 @@ from streams.config import StreamsConfig
 from topics.catalog import Sizes, Topic, catalog
 from topics.config import KafkaConfig
 from topics.ready import READY_FILE
+from topics.telemetry.config import TelemetryConfig
+from topics.telemetry.metrics import PROCESS, Metric
 
 README = Path(__file__).parent.parent / "README.md"
 
 CONFIGS = {
     "laneway up": UpConfig,
     "every process": KafkaConfig,
+    "stages, replica, edge": TelemetryConfig,
     "stages": StreamsConfig,
     "replica": ReplicaConfig,
     "edge": EdgeConfig,
@@ -47,6 +54,23 @@ def settings() -> str:
 def _default(value: object) -> str:
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
     return f"`{text}`" if text else ""
+
+
+METRICS: dict[str, tuple[Metric[Any], ...]] = {
+    "each": PROCESS,
+    "edge": edge.metrics.METRICS,
+    "stages": streams.runtime.metrics.METRICS,
+    "replica": engine.metrics.METRICS,
+}
+
+
+def metrics() -> str:
+    lines = ["| metric | of | type | labels | meaning |", "|---|---|---|---|---|"]
+    for who, metrics in METRICS.items():
+        for metric in metrics:
+            labels = ", ".join(metric.labels)
+            lines.append(f"| `{metric.name}` | {who} | {metric.kind.__name__.lower()} | {labels} | {metric.doc} |")
+    return "\n".join(lines)
 
 
 def topics() -> str:
@@ -94,6 +118,7 @@ def lifecycle() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "settings": settings,
+    "metrics": metrics,
     "topics": topics,
     "lifecycle": lifecycle,
 }

@@ -18,7 +18,7 @@ from schemas.prefix import packed_prefix_hashes
 from schemas.reply_records import Dispatched, Failed, Shed
 from streams.affinity import Affinity
 from streams.replicas import Replicas
-from streams.stage import NOTHING, Decision, Message, Stage
+from streams.stage import NOTHING, Decision, Message, Queue, Snapshot, Stage
 from topics.catalog import LARGEST_REQUEST, MINUTE, REPLICAS, SECOND, TIERS, generate_topic
 from topics.log import Place, Position
 from topics.outputs import Output, Routes
@@ -168,6 +168,14 @@ class Router(Stage):
 
     def _in_tier_order(self) -> list[Place]:
         return sorted(self._backlog, key=lambda place: self.inputs.index(place.topic))
+
+    def snapshot(self) -> Snapshot:
+        tiers = dict(zip(self.inputs, TIERS, strict=True))
+        queues = {
+            tiers[place.topic]: Queue(len(backlog), backlog[0].at_ms if backlog else 0)
+            for place, backlog in self._backlog.items()
+        }
+        return Snapshot(queues, Counter(beat.state for beat in self._replicas.alive(self._pool)))
 
     def assigned(self, place: Place, committed: Position | None) -> int | None:
         self._backlog[place] = deque()

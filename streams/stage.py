@@ -6,8 +6,8 @@ follows from state and record alone: time is the record's timestamp, ids derive 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from schemas.events import Origin
@@ -70,6 +70,25 @@ class Decision:
 NOTHING = Decision()
 
 
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """How many requests wait, and the log time since which the oldest does; 0 for an empty one."""
+
+    requests: int
+    oldest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a stage holds, for those who watch it: queues by tier, living replicas by state; None: it knows of none."""
+
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    replicas: Mapping[str, int] | None = None
+
+
+BLANK = Snapshot()
+
+
 class Stage:
     """A stage over the partitions of `inputs` that this process was given, and all of `broadcast`.
 
@@ -116,6 +135,10 @@ class Stage:
     def changes(self) -> Iterable[Output]:
         """The state that has changed since the last call, as records of the changelog."""
         return ()
+
+    def snapshot(self) -> Snapshot:
+        """What it holds now; asked a few times a second, and nothing is decided by it."""
+        return BLANK
 
     def ticks(self, now: float) -> Iterable[Output]:
         """Records by which a stage that waits for log time to pass keeps it going; asked at every step.

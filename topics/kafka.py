@@ -91,7 +91,13 @@ class KafkaLogProducer:
         place = append.place
         while True:
             try:
-                self._client.produce(place.topic, append.value, append.key, place.partition, on_delivery=report)
+                if append.headers:
+                    headers = cast(Any, list(append.headers))
+                    self._client.produce(
+                        place.topic, append.value, append.key, place.partition, report, headers=headers
+                    )
+                else:  # no argument more than it takes: this is every token's way
+                    self._client.produce(place.topic, append.value, append.key, place.partition, on_delivery=report)
                 return
             except BufferError:
                 self._client.poll(0.05)
@@ -129,7 +135,8 @@ class KafkaTransactions:
             try:
                 for append in appends:
                     place = append.place
-                    self._client.produce(place.topic, append.value, append.key, place.partition)
+                    headers = cast(Any, list(append.headers))
+                    self._client.produce(place.topic, append.value, append.key, place.partition, headers=headers)
                     self._client.poll(0)
                 self._client.send_offsets_to_transaction(partitions_of(positions), member.metadata, timeout_s)
                 self._client.commit_transaction(timeout_s)

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from topics.errors import Fenced, TopicsError, Unavailable
 from topics.kafka_errors import MISSING, REQUEST_TIMEOUT_S, asked, errors, translated
-from topics.log import Place, Position, Rebalance, Record
+from topics.log import Headers, Place, Position, Rebalance, Record
 
 
 class _Polling:
@@ -38,7 +38,8 @@ class _Polling:
         error = message.error()
         if error is None:
             self._ahead[place] = offset + 1
-            return Record(place, offset, message.timestamp()[1], message.key(), message.value())
+            headers = cast(Headers, tuple(message.headers() or ()))
+            return Record(place, offset, message.timestamp()[1], message.key(), message.value(), headers)
         if error.code() == KafkaError._PARTITION_EOF:
             self._ahead[place] = offset
             return None

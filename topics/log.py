@@ -18,6 +18,9 @@ class Place(NamedTuple):
     partition: int
 
 
+Headers = tuple[tuple[str, bytes], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """A record that was read. `timestamp_ms` is the broker's time of its append."""
@@ -27,15 +30,17 @@ class Record:
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
+    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A record to be written; `value` None is a tombstone."""
+    """A record to be written; `value` None is a tombstone. `headers` are for who passes it on, not for who reads it."""
 
     place: Place
     key: bytes | None
     value: bytes | None
+    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Partition:
         self._entries: list[_Entry] = []
 
     def append(self, append: Append, timestamp_ms: int, *, aborted: bool = False) -> None:
-        record = Record(self.place, self.end, timestamp_ms, append.key, append.value)
+        record = Record(self.place, self.end, timestamp_ms, append.key, append.value, append.headers)
         self._entries.append(_Entry(record, aborted))
         self.end += 1
 

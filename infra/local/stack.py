@@ -18,7 +18,7 @@ from pathlib import Path
 from infra.config import UpConfig
 from infra.local import kafka, keys
 from infra.local.errors import StartError
-from infra.local.ports import HOST, preferred
+from infra.local.ports import HOST, free_ports, preferred
 from infra.local.processes import Child
 from infra.local.state import DataFolder, Up, end_leftovers
 from infra.local.supervisor import Row, Supervisor
@@ -37,10 +37,17 @@ class Places:
     model: Path
     reply_partitions: int = 16
     env: Mapping[str, str] = field(default_factory=dict)
+    metrics_ports: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def edges(self) -> tuple[str, ...]:
         return tuple(f"http://{HOST}:{port}" for port in self.edge_ports)
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Where each process serves /metrics, /health and /ready, by its name."""
+        edges = {f"edge-{n}": port for n, port in enumerate(self.edge_ports)}
+        return {name: f"http://{HOST}:{port}" for name, port in {**self.metrics_ports, **edges}.items()}
 
 
 def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child]:
@@ -58,7 +65,8 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
 
     def announced(name: str, *arguments: str, grace: float) -> Child:
         file = folder.ready / name
-        return Child(name, laneway(*arguments), {**shared, "LANEWAY_READY_FILE": str(file)}, says_ready(file), grace)
+        own = {"LANEWAY_READY_FILE": str(file), "LANEWAY_METRICS_PORT": str(places.metrics_ports.get(name, 0))}
+        return Child(name, laneway(*arguments), {**shared, **own}, says_ready(file), grace)
 
     def edge(name: str, port: int, homes: str) -> Child:
         argv = laneway("edge", "--port", str(port))
@@ -67,7 +75,7 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
     homes = split(places.reply_partitions, len(places.edge_ports))
     return [
         *(announced(name, *command, grace=15.0) for name, command in stage_processes(config)),
-        *(announced(f"replica-{slot}", "replica", "--slot", str(slot), grace=30.0) for slot in range(config.replicas)),
+        *(announced(name, *command, grace=30.0) for name, command in replica_processes(config)),
         *(edge(f"edge-{n}", port, homes[n]) for n, port in enumerate(places.edge_ports)),
     ]
 
@@ -77,6 +85,16 @@ def stage_processes(config: UpConfig) -> list[tuple[str, tuple[str, ...]]]:
     if config.split_stages:
         return [(name, (name,)) for name in config.stages]
     return [("stages", ("stages", *config.stages))]
+
+
+def replica_processes(config: UpConfig) -> list[tuple[str, tuple[str, ...]]]:
+    return [(f"replica-{slot}", ("replica", "--slot", str(slot))) for slot in range(config.replicas)]
+
+
+def metrics_ports(config: UpConfig) -> dict[str, int]:
+    """A free port for each process that has none of its own."""
+    names = [name for name, _ in (*stage_processes(config), *replica_processes(config))]
+    return dict(zip(names, free_ports(len(names)), strict=True))
 
 
 def served(model: Path) -> dict[str, str]:
@@ -144,10 +162,10 @@ class Stack:
         ports = self._ports("edges", self.config.edge_port)
         model = self.model()
         self.folder.ready.mkdir(parents=True, exist_ok=True)
-        places = Places(
-            self.config.kafka or self.start_broker(), ports, model, self.log.replies, {**served(model), **env}
-        )
-        self._up = replace(self._up, edges=places.edges, kafka=places.kafka)
+        address = self.config.kafka or self.start_broker()
+        env = {**served(model), **env}
+        places = Places(address, ports, model, self.log.replies, env, metrics_ports(self.config))
+        self._up = replace(self._up, edges=places.edges, kafka=places.kafka, metrics=places.metrics)
         ensure_topics(replace(self.log, kafka=places.kafka))
         self.say("starting the stages, the replica and two edges")
         for child in children(self.config, self.folder, places):

@@ -12,7 +12,8 @@ import json
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +35,7 @@ class Up:
     api_key: str
     kafka: str
     processes: tuple[Row, ...]
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_this_process(cls, edges: tuple[str, ...], api_key: str, kafka: str) -> Up:

@@ -15,6 +15,7 @@ from streams.stage import Message, Stage
 from topics.log import Record
 from topics.outputs import Output, dead_letter
 from topics.schemas import Decoder
+from topics.telemetry.logs import about
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,8 @@ class Inbox:
         """Puts a record aside; nothing if this stage leaves bad records to another."""
         place = record.place
         self.dead += 1
-        logger.warning("%s: %s[%d]@%d: %s", self.stage.name, place.topic, place.partition, record.offset, error[:500])
+        where, why = (place.topic, place.partition, record.offset), error.partition("(")[0]  # no word of a user
+        logger.warning("%s: %s[%d]@%d is bad", self.stage.name, *where, extra=about(error=why))
         if not self.stage.keeps_dead_letters or place.topic not in self.stage.inputs:
             return ()
         origin = Origin(place.topic, place.partition, record.offset)

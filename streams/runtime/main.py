@@ -27,18 +27,26 @@ from streams.history import History
 from streams.intake import Intake
 from streams.router import Router
 from streams.runtime.effects import Effects
+from streams.runtime.metrics import StageMeters, StageMetrics
 from streams.runtime.runner import Runner, Shell
+from streams.runtime.watch import Watch
 from streams.settlement import Settlement
 from streams.stage import Message, Stage
 from streams.supervisor import Supervisor
 from topics.config import KafkaConfig
 from topics.errors import TopicsError
 from topics.kafka import KafkaLog
-from topics.outputs import Encoder, Routes
+from topics.outputs import Routes
 from topics.ready import announce
 from topics.schemas import Decoder, publish
 from topics.store.contract import SavedAt, Store
 from topics.store.sqlite import SqliteStore
+from topics.telemetry.config import TelemetryConfig
+from topics.telemetry.listener import Listener
+from topics.telemetry.logs import about, start_logging
+from topics.telemetry.probe import KafkaProbe
+from topics.telemetry.trace import Spans, tracer_of
+from topics.telemetry.watched import WatchedEncoder
 
 CLOSE_S = 10.0
 FAILED_CLOSE_S = 3.0
@@ -56,6 +64,8 @@ class Cell:
     tokenizer: ChatTokenizer
     store: Store
     routes: Routes
+    telemetry: TelemetryConfig
+    meters: StageMeters
 
 
 def intake(cell: Cell, _: Incarnation) -> Stage:
@@ -94,14 +104,17 @@ def run(names: Sequence[str]) -> int:
     When one has failed, or stands still, the process ends with status 1 whatever its other threads wait for: whoever
     started it is to start it again.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(levelname)s %(message)s")
+    telemetry = load(TelemetryConfig, os.environ)
+    start_logging("+".join(names), telemetry.log)
     kafka, streams = load(KafkaConfig, os.environ), load(StreamsConfig, os.environ)
-    cell = Cell(kafka, streams, ChatTokenizer.load(streams.model), SqliteStore(streams.store), Routes(kafka.sizes))
+    tokenizer, store, routes = ChatTokenizer.load(streams.model), SqliteStore(streams.store), Routes(kafka.sizes)
+    cell = Cell(kafka, streams, tokenizer, store, routes, telemetry, StageMeters())
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     publish(KafkaLog(kafka), Codec())
     drivers = [Driver(name, cell, stopping) for name in names]
+    listen(cell, drivers, stopping)
     for driver in drivers:
         driver.start()
     while not stopping.wait(0.05) and not all(driver.running for driver in drivers):
@@ -122,6 +135,20 @@ def run(names: Sequence[str]) -> int:
     return 0
 
 
+def listen(cell: Cell, drivers: Sequence[Driver], stopping: threading.Event) -> None:
+    """Opens the metrics port, if one is set, for as long as the process lives."""
+    if not cell.telemetry.metrics_port:
+        return
+    probe = KafkaProbe(KafkaLog(cell.kafka), cell.meters.registry)
+    probe.start()
+
+    def missing() -> list[str]:
+        lacking = [reason for driver in drivers for reason in driver.missing()]
+        return [*lacking, *probe.missing(), *(["leaving"] if stopping.is_set() else [])]
+
+    Listener((cell.telemetry.metrics_host, cell.telemetry.metrics_port), cell.meters.registry, missing)
+
+
 class Driver(threading.Thread):
     """One stage in its thread. `running` once it owns its clients; `failed` when an error ended it."""
 
@@ -130,6 +157,11 @@ class Driver(threading.Thread):
         self._cell, self._stopping = cell, stopping
         self.running = self.failed = False
         self._stepped_at = time.monotonic()
+        tracer = tracer_of(name, cell.telemetry.trace)
+        self._watch = Watch(StageMetrics(name, cell.meters), Spans(name, tracer) if tracer else None)
+
+    def missing(self) -> list[str]:
+        return self._watch.missing() if self.running else [f"{self.name}: its clients are not open yet"]
 
     def check(self) -> None:
         """Counts as failed when no step has ended for STANDS_STILL_S, more than all timeouts of a step together."""
@@ -140,7 +172,7 @@ class Driver(threading.Thread):
 
     def run(self) -> None:
         try:
-            runner = runner_of(self.name, self._cell)
+            runner = runner_of(self.name, self._cell, self._watch)
             self.running = True
             while not self._stopping.is_set():
                 self._stepped_at = time.monotonic()
@@ -148,7 +180,7 @@ class Driver(threading.Thread):
             runner.close()
         except TopicsError as error:
             self.failed = True
-            logger.error("stopping: %s", error)
+            logger.error("stopping", extra=about(error=error))
         except BaseException:
             self.failed = True
             logger.exception("stopping")
@@ -157,7 +189,7 @@ class Driver(threading.Thread):
             self._stopping.set()
 
 
-def runner_of(name: str, cell: Cell) -> Runner:
+def runner_of(name: str, cell: Cell, watch: Watch) -> Runner:
     """A runner for one stage with clients of its own."""
     log, codec = KafkaLog(cell.kafka), Codec()
     decoder = Decoder(log, codec)
@@ -170,10 +202,11 @@ def runner_of(name: str, cell: Cell) -> Runner:
     shell = Shell(
         log=log,
         decoder=decoder,
-        encoder=Encoder(codec, cell.kafka.sizes, incarnation),
+        encoder=WatchedEncoder(codec, cell.kafka.sizes, incarnation, watch.metrics.wrote, watch.spans),
         beside=ThreadPoolExecutor(2, thread_name_prefix=f"{name}-beside"),
         instance=cell.streams.instance,
         perform=effects.perform,
         project=project,
+        watch=watch,
     )
     return Runner(STAGES[name](cell, incarnation), shell)

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from streams.runtime.inbox import Inbox
+from streams.runtime.watch import Watch, apart
 from streams.stage import Decision, Message, Stage, Wanted
 from topics.errors import Fenced, Unavailable
 from topics.log import Append, Log, Place, Position, Record, Transactions
@@ -53,6 +54,7 @@ class Shell:
     instance: str = "0"
     perform: Callable[[Wanted], Output] = not_in_this_shell
     project: Callable[[Sequence[Message]], None] = not_in_this_shell
+    watch: Watch = field(default_factory=apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Runner:
         self._commit_running: Future[None] | None = None
         self._now = self._commit_at = self._commit_began = 0.0
         self._lost: Collection[Place] = ()
+        self._assigned = False
         self._membership: object = None
         self._producer = shell.log.producer(ACKNOWLEDGE_S)
         self._transactions: Transactions | None = None
@@ -94,6 +97,7 @@ class Runner:
         """One pass of the steps above; returns how many records it took. Raises an error of the log: stop then."""
         self._now = now
         records = self._take()
+        self._shell.watch.metrics.took(records, self._stage.inputs)
         self._act([self._decide(record) for record in records])
         for record in records:
             if record.place in self._next:
@@ -125,6 +129,7 @@ class Runner:
 
     def _decide(self, record: Record) -> Encoded:
         message, error = self._inbox.read(record)
+        self._shell.watch.read(record, message)
         if message is not None:
             try:
                 return self._encoded(self._stage.apply(message))
@@ -181,6 +186,8 @@ class Runner:
                     raise Unavailable(f"{self._stage.name}: a commit has not ended for {COMMIT_PATIENCE_S} s")
                 return
             self._end_commit()
+        if self._assigned:
+            self._shell.watch.metrics.looked(self._stage, self._inbox, len(self._next))
         positions = self._uncommitted()
         if not positions or (self._transactions and self._membership is None):
             return
@@ -231,6 +238,7 @@ class Runner:
                 self._committed[place] = position
             if self._stage.waits_to_catch_up:
                 self._behind[place] = self._broadcast.end(place)
+        self._assigned = True
         return starts
 
     def _tell_caught_up(self) -> None:

@@ -38,6 +38,18 @@ def test_keys_and_values_may_be_missing_or_empty(cluster: Cluster) -> None:
     reader.close()
 
 
+def test_a_record_keeps_its_headers_in_order(cluster: Cluster) -> None:
+    place = Place(cluster.topic(), 0)
+    producer, reader = cluster.log.producer(), cluster.log.reader()
+    headers = (("traceparent", b"00-1"), ("empty", b""), ("traceparent", b"00-2"))
+    producer.send(Append(place, b"k", b"v", headers))
+    producer.send(Append(place, b"k", b"v"))
+    producer.flush(PATIENCE_S)
+    reader.add(place, 0)
+    assert [record.headers for record in read(reader, 2)] == [headers, ()]
+    reader.close()
+
+
 def test_deliveries_are_reported_within_poll_and_flush_only(cluster: Cluster) -> None:
     place, reports = Place(cluster.topic(), 0), []
     producer = cluster.log.producer()
