@@ -10,7 +10,7 @@ import pytest
 from schemas import reply_records as r
 from schemas.events import MessagePosted
 from schemas.reply import Record
-from tests.unit.edge.running_edge import RunningEdge, accepted, events, finished, started, tokens, wait_for
+from tests.unit.edge.running_edge import RunningEdge, accepted, events, finished, started, tokens, wait_for, write_keys
 from tests.unit.edge.test_replies import accepted_for
 from topics.errors import Unavailable
 
@@ -102,6 +102,21 @@ def test_an_edge_that_is_told_to_stop_ends_its_streams_with_a_retry(tmp_path: Pa
                 edge.process.server.should_exit = True
     assert text.endswith("\n\nretry: 500\n")
     assert "id: 1\n" in text
+
+
+def test_a_revoked_key_ends_its_streams_and_no_others(tmp_path: Path) -> None:
+    with RunningEdge(tmp_path, still_open) as edge, edge.client() as alice, edge.client("bob-key") as bob:
+        alices, bobs = (
+            client.post(f"/v1/conversations/c{n}/messages", json={"text": "hi"}).json()["reply"]
+            for n, client in enumerate((alice, bob))
+        )
+        path = "/v1/replies/%s/events"
+        with alice.stream("GET", path % alices) as cut, bob.stream("GET", path % bobs) as kept:
+            write_keys(edge.keys, {"bob-key": "bob"})
+            assert b'event: error\ndata: {"error":{"message":"the API key' in cut.read()
+            edge.write(bobs, finished(1))
+            assert b"event: finished" in kept.read()
+        assert alice.get(path % alices).status_code == 401
 
 
 def test_a_leaving_edge_is_unready_first_and_a_second_signal_hurries_it(tmp_path: Path) -> None:
