@@ -12,7 +12,9 @@ from schemas.events import MessagePosted
 from schemas.reply import Record
 from tests.unit.edge.running_edge import RunningEdge, accepted, events, finished, started, tokens, wait_for, write_keys
 from tests.unit.edge.test_replies import accepted_for
+from topics.catalog import REPLIES
 from topics.errors import Unavailable
+from topics.log import Place
 
 
 def still_open(posted: MessagePosted) -> list[Record]:
@@ -155,6 +157,20 @@ def test_a_lost_log_ends_the_streams_and_the_process(tmp_path: Path) -> None:
             assert got.read().endswith(b"retry: 500\n")
         edge.join()
         assert isinstance(edge.process.failure, Unavailable)
+
+
+def test_a_stream_whose_log_was_deleted_before_it_was_read_says_so(tmp_path: Path) -> None:
+    with RunningEdge(tmp_path, still_open) as edge, edge.client() as client:
+        reply = edge.reply()
+        with client.stream("GET", f"/v1/replies/{reply}/events") as got:
+            wait_for(lambda: metric(edge, "laneway_edge_streams") == 1)
+            edge.log.frozen = True
+            edge.write(reply, tokens(2, "b"), finished(2))
+            place = Place(REPLIES, int(reply[3:6], 16))
+            edge.log.delete_before(place, edge.log.places[place].end)
+            edge.log.frozen = False
+            assert got.read().split(b"\n\n")[-2].startswith(b'event: error\ndata: {"error":{"message":"the reply log')
+        assert client.get("/ready").status_code == 200
 
 
 def test_a_past_that_cannot_be_read_is_503_until_it_can(edge: RunningEdge) -> None:
