@@ -28,6 +28,12 @@ class Defaults:
 class EdgeConfig:
     host: str = setting("LANEWAY_EDGE_HOST", default="127.0.0.1", doc="the address an edge listens on")
     port: int = setting("LANEWAY_PORT", default=8701, doc="an edge's TCP port, unless --port gives it")
+    certificate: str = setting(
+        "LANEWAY_TLS_CERTIFICATE",
+        default="",
+        doc="file of the certificate chain; without it plain HTTP",
+    )
+    certificate_key: str = setting("LANEWAY_TLS_KEY", default="", doc="file of the certificate's private key")
     partitions: tuple[int, ...] = setting(
         "LANEWAY_EDGE_PARTITIONS", default=(), doc="home partitions: new replies go there; default all"
     )
@@ -52,6 +58,12 @@ class EdgeConfig:
     )
     accept_timeout: float = setting("LANEWAY_ACCEPT_TIMEOUT", default=10.0, doc="seconds a POST waits for intake")
     send_timeout: float = setting("LANEWAY_SEND_TIMEOUT", default=10.0, doc="seconds before a slow reader is cut off")
+    connections: int = setting("LANEWAY_CONNECTIONS", default=8192, doc="open connections, at most")
+    of_address: int = setting(
+        "LANEWAY_CONNECTIONS_OF_ADDRESS",
+        default=0,
+        doc="of them from one address, at most; 0: no limit, as behind a balancer",
+    )
     keep_alive: float = setting("LANEWAY_KEEP_ALIVE", default=15.0, doc="seconds of silence before a stream's ping")
     deadline: float = setting("LANEWAY_DEADLINE", default=600.0, doc="seconds a reply may take, queue and run")
     max_body: int = setting(
@@ -68,6 +80,13 @@ class EdgeConfig:
             ("LANEWAY_TOP_P", self.top_p, 0 < self.top_p <= 1, "a number above 0, at most 1"),
             ("LANEWAY_ACCEPT_TIMEOUT", self.accept_timeout, self.accept_timeout > 0, "a positive number"),
             ("LANEWAY_SEND_TIMEOUT", self.send_timeout, self.send_timeout > 0, "a positive number"),
+            ("LANEWAY_CONNECTIONS", self.connections, self.connections > 0, "a positive integer"),
+            (
+                "LANEWAY_CONNECTIONS_OF_ADDRESS",
+                self.of_address,
+                self.of_address >= 0,
+                "an integer, not negative",
+            ),
             ("LANEWAY_KEEP_ALIVE", self.keep_alive, self.keep_alive > 0, "a positive number"),
             (
                 "LANEWAY_DEADLINE",

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 
 from edge.access import Access
 from edge.app import build
@@ -36,7 +38,7 @@ class EdgeProcess:
         self._config, self._around = config, around
         self.failure: BaseException | None = None
         self.edge: Edge | None = None
-        self.server = EdgeServer(build(config, self._opened), (config.host, port), self._drain, self._hurry)
+        self.server = EdgeServer(build(config, self._opened), replace(config, port=port), self._drain, self._hurry)
 
     def run(self) -> None:
         """Serves until a signal comes or `failure` does."""
@@ -77,6 +79,16 @@ def open_access(config: EdgeConfig) -> Access:
         raise SettingError(f"LANEWAY_KEYS={str(config.keys)!r}: expected a keys file: {error}") from error
 
 
+def check_certificate(config: EdgeConfig) -> None:
+    """Raises SettingError when TLS is asked for and cannot be spoken."""
+    try:
+        if config.certificate:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.certificate, config.certificate_key or None)
+    except OSError as error:
+        files = f"LANEWAY_TLS_CERTIFICATE={config.certificate!r}, LANEWAY_TLS_KEY={config.certificate_key!r}"
+        raise SettingError(f"{files}: expected a certificate chain and its key, as PEM: {error}") from error
+
+
 def open_store(config: EdgeConfig) -> SqliteStore:
     """Raises SettingError when the file cannot be used."""
     try:
@@ -92,6 +104,7 @@ def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
     config.cell_key_bytes()
     config.home(kafka.replies)
     open_access(config)
+    check_certificate(config)
     store = open_store(config)
     around = Surroundings(KafkaLog(kafka), store, kafka.sizes, Codec())
     publish(around.log, around.codec)
