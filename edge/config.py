@@ -25,6 +25,28 @@ class Defaults:
 
 
 @dataclass(frozen=True)
+class TokenConfig:
+    """JWTs of an app that has its own users; none are taken without `jwks`."""
+
+    jwks: Path | None = setting("LANEWAY_JWKS", default=None, doc="JWKS file of who signs JWTs; none are taken without")
+    issuer: str = setting("LANEWAY_JWT_ISSUER", default="", doc="iss that a JWT must have")
+    audience: str = setting("LANEWAY_JWT_AUDIENCE", default="", doc="aud that a JWT must have")
+    user_claim: str = setting("LANEWAY_JWT_USER_CLAIM", default="sub", doc="the claim that names the user")
+    account_claim: str = setting(
+        "LANEWAY_JWT_ACCOUNT_CLAIM", default="account", doc="the claim that names the account; without it the user"
+    )
+    plan_claim: str = setting("LANEWAY_JWT_PLAN_CLAIM", default="plan", doc="the claim that names the plan; else free")
+    prefix: str = setting(
+        "LANEWAY_JWT_PREFIX", default="jwt:", doc="put before users and accounts of JWTs, so that no key has the same"
+    )
+
+    def __post_init__(self) -> None:
+        for key, value in (("LANEWAY_JWT_ISSUER", self.issuer), ("LANEWAY_JWT_AUDIENCE", self.audience)):
+            if self.jwks and not value:
+                raise SettingError(f"{key}={value}: expected text, since LANEWAY_JWKS={str(self.jwks)!r} is given")
+
+
+@dataclass(frozen=True)
 class EdgeConfig:
     host: str = setting("LANEWAY_EDGE_HOST", default="127.0.0.1", doc="the address an edge listens on")
     port: int = setting("LANEWAY_PORT", default=8701, doc="an edge's TCP port, unless --port gives it")
@@ -69,6 +91,7 @@ class EdgeConfig:
     max_body: int = setting(
         "LANEWAY_MAX_BODY", default=262_144, doc="bytes of a request's body, at most; under Kafka's limit for a record"
     )
+    tokens: TokenConfig = TokenConfig()
     drain: float = setting("LANEWAY_EDGE_DRAIN", default=0.5, doc="seconds an edge is unready before its streams end")
 
     def __post_init__(self) -> None:
