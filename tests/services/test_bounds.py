@@ -22,12 +22,13 @@ from tests.unit.edge.test_streams import metric, still_open
 STREAMS = 2000
 MOST_BYTES_A_STREAM = 48 * 1024
 FLOODS, FLOOD = 20, 4 * 1024 * 1024
-LONG = "word " * 3000
+LONG = "=" * 64 * 3800  # the longest tokens there are: 400 KB of frames, more than sockets and buffers hold
+READERS, HELD = 3, 16 * 1024 * 1024
 
 
 @pytest.fixture(scope="module")
 def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MendedStack]:
-    with MendedStack(tmp_path_factory.mktemp("bounded"), {"LANEWAY_SEND_TIMEOUT": "2"}) as running:
+    with MendedStack(tmp_path_factory.mktemp("bounded"), {"LANEWAY_SEND_TIMEOUT": "5"}) as running:
         yield running
 
 
@@ -47,7 +48,7 @@ def edge(bounded: MendedStack) -> psutil.Process:
 @pytest.fixture(scope="module")
 def long(bounded: MendedStack) -> ReplyId:
     with Client(bounded) as client:
-        reply = client.say("long", LONG, max_tokens=3500)
+        reply = client.say("long", LONG, max_tokens=4000)
         assert text_of(client.follow(reply)) == LONG
         return reply
 
@@ -58,14 +59,14 @@ def test_a_stopped_curl_is_cut_off_and_the_stream_beside_it_is_whole(
     cut, before = alice.gauge("laneway_edge_slow_readers_total"), edge.memory_info().rss
     url = f"{bounded.urls[0]}/v1/replies/{long}/events"
     command = ["curl", "-sN", "--limit-rate", "10k", "-H", f"Authorization: Bearer {bounded.keys['alice']}", url]
-    readers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(10)]
+    readers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(READERS)]
     try:
-        bounded.until(lambda: alice.gauge("laneway_edge_streams") == len(readers))
+        bounded.until(lambda: alice.gauge("laneway_edge_streams") == READERS)
         for reader in readers:
             reader.send_signal(signal.SIGSTOP)
         assert text_of(alice.follow(long)) == LONG
-        bounded.until(lambda: alice.gauge("laneway_edge_slow_readers_total") == cut + len(readers))
-        assert edge.memory_info().rss - before < len(readers) * 1024 * 1024
+        bounded.until(lambda: alice.gauge("laneway_edge_slow_readers_total") == cut + READERS)
+        assert edge.memory_info().rss - before < HELD
     finally:
         for reader in readers:
             reader.kill()
