@@ -38,7 +38,7 @@ ROUTES = (
 )
 METHODS = ("GET", "POST", "PATCH", "DELETE")
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", CSRF_HEADER)
-EXPOSED = ("Retry-After", "WWW-Authenticate")
+EXPOSED = ("Retry-After", "WWW-Authenticate", "X-Request-ID")
 
 
 def build(config: EdgeConfig, opened: Opened) -> Starlette:

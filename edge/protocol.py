@@ -188,6 +188,9 @@ class EdgeProtocol(HttpToolsProtocol):
         if running is not None and running.response_started and not running.response_complete:
             self.transport.abort()
             return
+        if self._in_body and self.cycle.response_complete:
+            self.transport.close()  # it has its answer, which needed no body
+            return
         body = error_body(error.message, error.type, error.code_shown)
         own = [
             (b"content-type", b"application/json"),

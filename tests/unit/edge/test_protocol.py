@@ -77,8 +77,18 @@ def test_half_a_body_is_not_waited_for(edge: RunningEdge, monkeypatch: pytest.Mo
     assert len(edge.posted) == posted
 
 
+def test_a_body_that_an_answer_did_not_need_is_not_asked_for(
+    edge: RunningEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "BODY_PAUSE_S", 0.05)
+    with raw(edge, b"POST /v1/session HTTP/1.1\r\nContent-Length: 20\r\n\r\n{") as connection:
+        answer = answer_of(connection)
+    assert answer.startswith(b"HTTP/1.1 401") and answer.count(b"HTTP/1.1") == 1
+
+
 def test_a_body_that_drips_is_not_waited_for_either(edge: RunningEdge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "BODY_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(protocol, "BODY_PAUSE_S", 3600.0)
+    monkeypatch.setattr(protocol, "BODY_TIMEOUT_S", -1.0)
     assert status_of(edge, POST + b"Content-Length: 20\r\n\r\n{") == 408
 
 
