@@ -12,7 +12,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edge import chat_completions, conversations, errors, messages, models, probes, replies
+from edge import chat_completions, conversations, errors, messages, models, probes, replies, session
+from edge.access import CSRF_HEADER
 from edge.config import EdgeConfig
 from edge.edge import Edge
 from edge.metrics import Metrics
@@ -29,6 +30,9 @@ ROUTES = (
     Route("/v1/replies/{reply}/events", replies.get_events),
     Route("/v1/replies/{reply}/stop", replies.stop_reply, methods=["POST"]),
     Route("/v1/replies/{reply}", replies.get_reply),
+    Route("/v1/session", session.get_session),
+    Route("/v1/session", session.post_session, methods=["POST"]),
+    Route("/v1/session", session.delete_session, methods=["DELETE"]),
     Route("/v1/chat/completions", chat_completions.create_completion, methods=["POST"]),
     Route("/v1/models", models.list_models),
     Route("/v1/models/{model:path}", models.get_model),
@@ -38,7 +42,8 @@ ROUTES = (
     Route("/metrics", probes.metrics),
 )
 METHODS = ("GET", "POST", "PATCH", "DELETE")
-HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")
+HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", CSRF_HEADER)
+EXPOSED = ("Retry-After", "WWW-Authenticate", "X-Request-ID")
 
 
 def build(config: EdgeConfig, opened: Opened) -> Starlette:
@@ -58,7 +63,14 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
             Middleware(Counted, metrics=metrics),
             Middleware(Named),
             Middleware(Traced),
-            Middleware(CORSMiddleware, allow_origins=config.origins, allow_methods=METHODS, allow_headers=HEADERS),
+            Middleware(
+                CORSMiddleware,
+                allow_origins=config.origins,
+                allow_methods=METHODS,
+                allow_headers=HEADERS,
+                allow_credentials=True,
+                expose_headers=EXPOSED,
+            ),
         ],
         exception_handlers={
             errors.ApiError: errors.refused,

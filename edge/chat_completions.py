@@ -21,7 +21,7 @@ from edge.completion_requests import CompletionRequest, read_completion
 from edge.edge import Edge, caller_of, edge_of
 from edge.errors import ApiError, BadRequest, NotFound, NotNow, error_body, error_response
 from edge.frames import data_frame
-from edge.messages import RETRY_AFTER_S, decide, read_body, refusal
+from edge.messages import RETRY_AFTER_S, decide, first_reply, read_body, refusal
 from edge.requests import read_client_key
 from edge.sse import MOST_FRAMES_A_SEND, Listener, ReplyResponse, rings
 from edge.tails import SharedView
@@ -65,7 +65,8 @@ async def create_completion(request: Request) -> Response:
                 raise NotFound(detail, param="model", code="model_not_found")
             case Rejected() as rejected:
                 raise refusal(rejected, "messages")
-            case Redirected(to=first):
+            case Redirected(to=target):
+                first = first_reply(edge, posted.conversation, target)
                 request.state.request_id = first
                 with edge.tails.reading(first) as before:
                     if await edge.look_up(before) and before.view.owner == caller.user:
@@ -113,6 +114,8 @@ class Completion(ReplyResponse):
 
     def _trouble(self) -> ApiError | None:
         """What keeps this edge from giving the completion."""
+        if refusal := self._taken_back():
+            return refusal
         if self._view.ended:
             return chunks.failure(self._view.reply)
         if self._shared.failure:
@@ -171,5 +174,8 @@ class CompletionStream(Completion):
         if self._sent < self._view.reply.last:
             return None
         if trouble := self._trouble():
-            return data_frame(error_body(trouble.message, trouble.type, trouble.code_shown, trouble.param))
+            return self._said(trouble)
         return self._chunks.ending() if self._view.ended else None
+
+    def _said(self, error: ApiError) -> bytes:
+        return data_frame(error_body(error.message, error.type, error.code_shown, error.param))

@@ -14,7 +14,8 @@ from typing import TypeVar
 from starlette.requests import Request
 from uuid_utils import uuid7
 
-from edge.auth import Caller, Keys
+from edge.access import Access
+from edge.auth import Caller
 from edge.config import EdgeConfig
 from edge.errors import NotNow
 from edge.metrics import Metrics
@@ -56,8 +57,10 @@ class Surroundings:
 class Edge:
     """Make it on the loop, with `tails` made before off the loop; then `start`."""
 
-    def __init__(self, config: EdgeConfig, around: Surroundings, keys: Keys, metrics: Metrics, tails: Tails) -> None:
-        self.config, self.keys, self.metrics, self.tails = config, keys, metrics, tails
+    def __init__(
+        self, config: EdgeConfig, around: Surroundings, access: Access, metrics: Metrics, tails: Tails
+    ) -> None:
+        self.config, self.access, self.metrics, self.tails = config, access, metrics, tails
         self.store, self.now_ms = around.store, around.now_ms
         self.incarnation = Incarnation(f"edge-{uuid7().hex}")
         self.routes = Routes(around.sizes)
@@ -147,7 +150,11 @@ class Edge:
         ]
 
     async def _beat(self) -> None:
+        """Says that this edge lives, and wakes the streams when keys have changed."""
+        known = self.access.version
         while True:
+            if known != (known := self.access.version):
+                self.tails.ring_all()
             beat = self.routes.edge_beat(self.incarnation, EdgeBeat(self.incarnation, self.streams))
             self.writer.tell(beat)
             await asyncio.sleep(BEAT_EVERY_S)
@@ -160,5 +167,5 @@ def edge_of(request: Request) -> Edge:
 
 
 def caller_of(request: Request) -> Caller:
-    """Raises Unauthorized."""
-    return edge_of(request).keys.caller(request.headers.get("Authorization"))
+    """Raises Unauthorized or Forbidden."""
+    return edge_of(request).access.admit(request).caller

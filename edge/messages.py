@@ -6,6 +6,7 @@ The candidate's log is followed before the message is sent, so intake's answer c
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from starlette.responses import Response
 
 from edge.auth import Caller
 from edge.edge import Edge, caller_of, edge_of
-from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, TooLarge
+from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, TooLarge, shown
 from edge.requests import MessageRequest, read_client_key, read_conversation, read_cursor, read_message
 from edge.responses import json_response
 from edge.saved import saved_reply, saved_stream
@@ -24,6 +25,8 @@ from edge.tails import SharedView
 from schemas.events import MessagePosted
 from schemas.ids import ConversationId, ReplyId
 from schemas.reply_records import Redirected, Rejected
+
+logger = logging.getLogger(__name__)
 
 SSE = "text/event-stream"
 RETRY_AFTER_S = 1.0
@@ -127,12 +130,13 @@ async def decide(edge: Edge, shared: SharedView, posted: MessagePosted) -> None:
 
 
 async def _answer_of(
-    request: Request, edge: Edge, caller: Caller, conversation: ConversationId, reply: ReplyId
+    request: Request, edge: Edge, caller: Caller, conversation: ConversationId, target: str
 ) -> Response:
     """The answer to a repeat: the first reply, live or from its log, or from the store when that has expired.
 
     The redirection lies in another partition, so it may be read before the reply that it names has any record.
     """
+    reply = first_reply(edge, conversation, target)
     with edge.tails.reading(reply) as shared:
         if await edge.look_up(shared) and shared.view.owner == caller.user:
             return _answer(request, edge, conversation, shared)
@@ -142,6 +146,16 @@ async def _answer_of(
     if wants_stream(request):
         return saved_stream(saved, cursor_of(request))
     return _receipt(saved.turn.reply, conversation)
+
+
+def first_reply(edge: Edge, conversation: ConversationId, target: str) -> ReplyId:
+    """The reply that a message was redirected to. Raises Internal when it is none of this cell: whoever may write to
+    the log may have written it.
+    """
+    if (reply := edge.genuine(target)) is None:
+        logger.error("a message of conversation %s was redirected to %s, no reply id", conversation, shown(target))
+        raise Internal("the reply to the first of these requests has no readable name", retry_after_s=RETRY_AFTER_S)
+    return reply
 
 
 def _answer(request: Request, edge: Edge, conversation: ConversationId, shared: SharedView) -> Response:

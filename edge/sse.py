@@ -15,8 +15,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uuid_utils import uuid7
 
+from edge.access import pass_of
+from edge.auth import Pass
 from edge.edge import Edge
-from edge.errors import ApiError, BadRequest, NotNow, error_body, error_response
+from edge.errors import ApiError, BadRequest, NotNow, Unauthorized, error_body, error_response
 from edge.frames import PING, error_frame, retry_frame
 from edge.tails import SharedView
 from schemas.reply_records import ListenerAttached, ListenerDetached
@@ -51,9 +53,11 @@ class ReplyResponse(Response):
         self._loop = asyncio.get_running_loop()
         self._sending = self._silent = False
         self._moved_at = self._loop.time()
+        self._pass: Pass | None = None
         edge.tails.hold(shared)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._pass = pass_of(scope)
         gone = asyncio.create_task(_disconnected(receive))
         gone.add_done_callback(lambda _: self._bell.set())
         self._shared.bells.add(self._bell)
@@ -82,6 +86,16 @@ class ReplyResponse(Response):
     def _last_words(self) -> bytes | None:
         """What ends a stream that has nothing more to send; None while it goes on."""
         raise NotImplementedError
+
+    def _said(self, error: ApiError) -> bytes:
+        """An error after the first byte."""
+        return error_frame(error_body(error.message, error.type, error.code_shown, error.param))
+
+    def _taken_back(self) -> Unauthorized | None:
+        """The answer to somebody whose key was revoked after the request was let in."""
+        if self._pass is None or self._edge.access.holds(self._pass):
+            return None
+        return Unauthorized("the API key of this stream is revoked or expired")
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[Listener]:
@@ -117,6 +131,9 @@ class ReplyResponse(Response):
     async def _stream(self, send: Send, is_gone: Callable[[], bool]) -> None:
         while not is_gone():
             self._bell.clear()
+            if (refusal := self._taken_back()) is not None:
+                await self._send(send, self._said(refusal), more=False)
+                return
             if ready := self._ready():
                 await self._send(send, ready)
             elif (last := self._last_words()) is not None:
@@ -170,7 +187,7 @@ class EventStream(ReplyResponse):
             return past_the_end(cursor, self._view.newest_id)
         if self._shared.failure or self._edge.draining:
             return NotNow("this edge cannot read on now", retry_after_s=1)
-        return None
+        return self._taken_back()
 
     async def _respond(self, scope: Scope, send: Send, gone: asyncio.Task[None]) -> None:
         self._at = self._view.index_after(self._cursor)
@@ -186,8 +203,7 @@ class EventStream(ReplyResponse):
         if self._view.ended:
             return b""
         if self._shared.failure:
-            error = NotNow("the reply log cannot be read now; resume by the last event id")
-            return error_frame(error_body(error.message, error.type, error.code))
+            return self._said(NotNow("the reply log cannot be read now; resume by the last event id"))
         return retry_frame(RETRY_MS) if self._edge.draining else None
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ import typer.main
 import edge.metrics
 import engine.metrics
 import streams.runtime.metrics
-from edge.config import EdgeConfig
+from edge.config import EdgeConfig, TokenConfig
 from engine.config import ReplicaConfig
 from infra.cli import app
-from infra.config import UpConfig
+from infra.config import KeysConfig, UpConfig
 from schemas.reply import MOVES, State
 from schemas.settings import Setting, described
 from streams.config import StreamsConfig
@@ -32,11 +32,13 @@ README = Path(__file__).parent.parent / "README.md"
 
 CONFIGS = {
     "laneway up": UpConfig,
+    "laneway keys": KeysConfig,
     "every process": KafkaConfig,
     "stages, replica, edge": TelemetryConfig,
     "stages": StreamsConfig,
     "replica": ReplicaConfig,
     "edge": EdgeConfig,
+    "edge, for JWTs": TokenConfig,
 }
 
 
@@ -52,7 +54,7 @@ def settings() -> str:
 
 
 def _default(value: object) -> str:
-    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
     return f"`{text}`" if text else ""
 
 
@@ -95,9 +97,18 @@ def _kept(topic: Topic) -> str:
 def commands() -> str:
     group = typer.main.get_command(app)
     lines = ["| command | does |", "|---|---|"]
-    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
-        lines.append(f"| `laneway {name}` | {(command.help or '').strip().splitlines()[0]} |")
+    for name, command in sorted(_leaves("laneway", group)):
+        lines.append(f"| `{name}` | {(command.help or '').strip().splitlines()[0]} |")
     return "\n".join(lines)
+
+
+def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """The commands below one, each with its words; itself when it has none."""
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for word, below in command.commands.items():
+        yield from _leaves(f"{name} {word}", below)
 
 
 def lifecycle() -> str:

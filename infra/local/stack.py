@@ -49,6 +49,11 @@ class Places:
         edges = {f"edge-{n}": port for n, port in enumerate(self.edge_ports)}
         return {name: f"http://{HOST}:{port}" for name, port in {**self.metrics_ports, **edges}.items()}
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The edges by each name that a browser here may call them."""
+        return tuple(f"http://{name}:{port}" for name in (HOST, "localhost") for port in self.edge_ports)
+
 
 def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child]:
     """The processes beside the broker, in order of start: stages, replicas, edges."""
@@ -68,9 +73,16 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
         own = {"LANEWAY_READY_FILE": str(file), "LANEWAY_METRICS_PORT": str(places.metrics_ports.get(name, 0))}
         return Child(name, laneway(*arguments), {**shared, **own}, says_ready(file), grace)
 
+    public = {
+        "LANEWAY_EDGES": ",".join(places.urls),
+        "LANEWAY_ORIGINS": ",".join((*places.urls, *config.origins)),
+        "LANEWAY_TLS_CERTIFICATE": "",
+    }
+
     def edge(name: str, port: int, homes: str) -> Child:
         argv = laneway("edge", "--port", str(port))
-        return Child(name, argv, {**shared, "LANEWAY_EDGE_PARTITIONS": homes}, answers_ready(port), grace=15.0)
+        env = {**shared, **public, "LANEWAY_EDGE_PARTITIONS": homes}
+        return Child(name, argv, env, answers_ready(port), grace=15.0)
 
     homes = split(places.reply_partitions, len(places.edge_ports))
     return [
@@ -215,9 +227,7 @@ class Stack:
         return ports
 
     def _key(self, user: str) -> str:
-        key = keys.keep(self.folder.path / f"{user}.key", keys.new_key())
-        keys.grant(self.folder.keys, key, user)
-        return key
+        return keys.keep_key(self.folder.keys, self.folder.path / f"{user}.key", user)
 
     def _changed(self, rows: list[Row]) -> None:
         if self._up is not None:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
+from edge.config import EdgeConfig
 from edge.server import EdgeServer
 
 
@@ -27,4 +28,4 @@ def serve(port: int) -> None:
     async def nothing() -> None: ...
 
     app = Starlette(routes=[Route("/{tokens:int}", events)])
-    EdgeServer(app, ("127.0.0.1", port), nothing, lambda: None).run()
+    EdgeServer(app, EdgeConfig(host="127.0.0.1", port=port), nothing, lambda: None).run()

@@ -98,18 +98,6 @@ def test_a_message_may_be_answered_by_the_stream_itself(alice: Client) -> None:
     assert alice.follow(data_of(frames[0])["reply"], edge=1) == frames
 
 
-def test_a_reader_that_reads_nothing_holds_up_nobody_and_is_cut_off(paced: MendedStack, wendy: Client) -> None:
-    ended = wendy.say("stalled", "word " * 100)
-    whole = wendy.follow(ended)
-    cut_off = wendy.gauge("laneway_edge_slow_readers_total")
-    with wendy.connect() as stalled:
-        stalled.sendall(wendy.head(f"/v1/replies/{ended}/events") * 1000)
-        for n in range(3):
-            assert text_of(wendy.follow(wendy.say(f"beside-{n}", "not held up"))) == "not held up"
-        assert wendy.follow(ended) == whole
-        paced.until(lambda: wendy.gauge("laneway_edge_slow_readers_total") > cut_off)
-
-
 def test_a_client_that_vanishes_leaves_no_open_stream(paced: MendedStack, wendy: Client) -> None:
     reply = wendy.say("vanishing", "gone " * 150)
     for edge in (0, 1):

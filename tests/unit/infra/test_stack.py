@@ -33,6 +33,13 @@ def test_every_process_is_told_where_the_log_and_the_keys_are() -> None:
         assert child.env["EXTRA"] == "1"
 
 
+def test_pages_may_go_on_at_each_edge_under_the_name_they_came_by() -> None:
+    env = made(UpConfig(origins=("http://localhost:3000",)))["edge-1"].env
+    edges = [f"http://{name}:{port}" for name in ("127.0.0.1", "localhost") for port in (8701, 8702)]
+    assert env["LANEWAY_EDGES"] == ",".join(edges)
+    assert env["LANEWAY_ORIGINS"] == ",".join([*edges, "http://localhost:3000"])
+
+
 @pytest.mark.parametrize(
     ("partitions", "homes"), [(16, ["0-7", "8-15"]), (3, ["0-0", "1-2"]), (2, ["0-0", "1-1"]), (1, ["0-0", "0-0"])]
 )
