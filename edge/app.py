@@ -12,7 +12,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edge import conversations, errors, messages, probes, replies
+from edge import conversations, errors, messages, probes, replies, session
+from edge.access import CSRF_HEADER
 from edge.config import EdgeConfig
 from edge.edge import Edge
 from edge.metrics import Metrics
@@ -26,14 +27,18 @@ ROUTES = (
     Route("/v1/replies/{reply}/events", replies.get_events),
     Route("/v1/replies/{reply}/stop", replies.stop_reply, methods=["POST"]),
     Route("/v1/replies/{reply}", replies.get_reply),
+    Route("/v1/session", session.get_session),
+    Route("/v1/session", session.post_session, methods=["POST"]),
+    Route("/v1/session", session.delete_session, methods=["DELETE"]),
     Route("/v1/models", probes.list_models),
     Route("/schemas/ids/{id}", probes.get_schema),
     Route("/health", probes.health),
     Route("/ready", probes.ready),
     Route("/metrics", probes.metrics),
 )
-METHODS = ("GET", "POST")
-HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")
+METHODS = ("GET", "POST", "PATCH", "DELETE")
+HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", CSRF_HEADER)
+EXPOSED = ("Retry-After", "WWW-Authenticate")
 
 
 def build(config: EdgeConfig, opened: Opened) -> Starlette:
@@ -51,7 +56,14 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
         lifespan=lifespan,
         middleware=[
             Middleware(Counted, metrics=metrics),
-            Middleware(CORSMiddleware, allow_origins=config.origins, allow_methods=METHODS, allow_headers=HEADERS),
+            Middleware(
+                CORSMiddleware,
+                allow_origins=config.origins,
+                allow_methods=METHODS,
+                allow_headers=HEADERS,
+                allow_credentials=True,
+                expose_headers=EXPOSED,
+            ),
         ],
         exception_handlers={
             errors.ApiError: errors.refused,

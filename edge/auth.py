@@ -1,4 +1,4 @@
-"""Who asks: an API key in, a Caller out.
+"""Who asks: an API key in, a Caller and what lets it in out.
 
 The keys file holds only SHA-256 digests, so looking one up compares hashes and its timing tells nothing about a key.
 The file is read again when it changes; a broken one keeps the keys that were.
@@ -7,7 +7,6 @@ The file is read again when it changes; a broken one keeps the keys that were.
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from pathlib import Path
 import orjson
 
 from edge.errors import Unauthorized
+from edge.watched import WatchedFile
 from schemas.ids import UserId
 
-logger = logging.getLogger(__name__)
-
-CHECK_EVERY_S = 1.0
+KEY = "key:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,52 +28,54 @@ class Caller:
     plan: str
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A caller who was let in. `credential` names what for, and may be taken back; `expires` in seconds since 1970."""
+
+    caller: Caller
+    credential: str
+    expires: float | None = None
+
+
 class BadKeys(ValueError):
-    """The keys file is not `{"keys": [{"sha256", "user", "account", "plan"}]}`. The operator must mend it."""
+    """The file is not `{"keys": [{"sha256", "user", "account", "plan", "expires"}]}`. The operator must mend it."""
 
 
 class Keys:
-    """The keys in the file at `path`; `clock` gives seconds that only grow. Raises BadKeys or OSError at the start."""
+    """The keys in the file at `path`; `now` gives seconds since 1970. Raises BadKeys or OSError at the start."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path, self._clock = path, clock
-        self._checked = clock()
-        self._mtime_ns = path.stat().st_mtime_ns
-        self._callers = read_keys(path.read_bytes())
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
+    ) -> None:
+        self._file = WatchedFile(path, read_keys, clock)
+        self._now = now
 
-    def caller(self, authorization: str | None) -> Caller:
-        """The holder of the key in an `Authorization` header. Raises Unauthorized."""
-        scheme, _, key = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
-            raise Unauthorized("no API key given: expected the header Authorization: Bearer <key>")
-        self._read_again_if_changed()
-        found = self._callers.get(hashlib.sha256(key.strip().encode("utf-8", "replace")).hexdigest())
+    def admit(self, key: str) -> Pass:
+        """The holder of an API key. Raises Unauthorized."""
+        found = self.holder(KEY + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest())
         if found is None:
-            raise Unauthorized("this API key is not known")
+            raise Unauthorized("this API key is not known, or is revoked or expired")
         return found
 
-    def _read_again_if_changed(self) -> None:
-        if self._clock() - self._checked < CHECK_EVERY_S:
-            return
-        self._checked = self._clock()
-        try:
-            mtime_ns = self._path.stat().st_mtime_ns
-            if mtime_ns == self._mtime_ns:
-                return
-            self._mtime_ns = mtime_ns
-            self._callers = read_keys(self._path.read_bytes())
-        except (OSError, BadKeys) as error:
-            logger.error("keys file %s cannot be used, the old keys stay: %s", self._path, error)
+    def holder(self, credential: str) -> Pass | None:
+        """Whom a credential of a key lets in now; None once the key is revoked or expired."""
+        found = self._file.value.get(credential)
+        return found if found and (found.expires is None or self._now() < found.expires) else None
 
 
-def read_keys(text: bytes) -> dict[str, Caller]:
-    """Callers by the digest of their key. Raises BadKeys."""
+def read_keys(text: bytes) -> dict[str, Pass]:
+    """Whom each credential lets in. Raises BadKeys."""
     try:
-        entries = orjson.loads(text)["keys"]
-        found = {entry["sha256"]: Caller(entry["user"], entry["account"], entry["plan"]) for entry in entries}
+        found = [_pass(entry) for entry in orjson.loads(text)["keys"]]
     except (ValueError, KeyError, TypeError) as error:
         raise BadKeys(f"not a keys file: {error!r}") from error
-    words = [word for digest, caller in found.items() for word in (digest, caller.user, caller.account, caller.plan)]
-    if not all(isinstance(word, str) and word for word in words):
-        raise BadKeys("not a keys file: sha256, user, account and plan are non-empty text")
-    return found
+    return {let_in.credential: let_in for let_in in found}
+
+
+def _pass(entry: dict[str, object]) -> Pass:
+    words = [entry[name] for name in ("sha256", "user", "account", "plan")]
+    digest, user, account, plan = (word for word in words if isinstance(word, str) and word)
+    expires = entry.get("expires")
+    if not (expires is None or isinstance(expires, int | float)):
+        raise ValueError(f"expires={expires!r}: expected seconds since 1970")
+    return Pass(Caller(UserId(user), account, plan), KEY + digest, expires)

@@ -10,6 +10,7 @@ from schemas.settings import SettingError, setting
 from topics.catalog import LONGEST_DEADLINE_MS
 
 LONGEST_DEADLINE_S = LONGEST_DEADLINE_MS / 1000
+_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 _HEX_KEY = re.compile(r"([0-9a-fA-F]{2}){16,}")
 
 
@@ -41,7 +42,14 @@ class EdgeConfig:
     )
     temperature: float = setting("LANEWAY_TEMPERATURE", default=1.0, doc="temperature where a request gives none")
     top_p: float = setting("LANEWAY_TOP_P", default=1.0, doc="top_p where a request gives none")
-    origins: tuple[str, ...] = setting("LANEWAY_ORIGINS", default=(), doc="origins that CORS lets in")
+    origins: tuple[str, ...] = setting("LANEWAY_ORIGINS", default=(), doc="origins of pages that CORS lets in")
+    edges: tuple[str, ...] = setting(
+        "LANEWAY_EDGES", default=(), doc="public URLs of the cell's edges, where a page goes on when one fails"
+    )
+    session: int = setting("LANEWAY_SESSION", default=86_400, doc="seconds that a session's cookie lasts")
+    cookie_domain: str = setting(
+        "LANEWAY_COOKIE_DOMAIN", default="", doc="domain whose hosts share the cookie; default the edge's own host"
+    )
     accept_timeout: float = setting("LANEWAY_ACCEPT_TIMEOUT", default=10.0, doc="seconds a POST waits for intake")
     send_timeout: float = setting("LANEWAY_SEND_TIMEOUT", default=10.0, doc="seconds before a slow reader is cut off")
     keep_alive: float = setting("LANEWAY_KEEP_ALIVE", default=15.0, doc="seconds of silence before a stream's ping")
@@ -67,6 +75,9 @@ class EdgeConfig:
                 0 < self.deadline <= LONGEST_DEADLINE_S,
                 f"seconds, at most {LONGEST_DEADLINE_S:.0f}",
             ),
+            ("LANEWAY_SESSION", self.session, self.session > 0, "a positive integer"),
+            *(("LANEWAY_ORIGINS", url, is_origin(url), "origins: scheme://host:port") for url in self.origins),
+            *(("LANEWAY_EDGES", url, is_origin(url), "URLs: scheme://host:port") for url in self.edges),
             ("LANEWAY_MAX_BODY", self.max_body, self.max_body > 0, "a positive integer"),
             ("LANEWAY_EDGE_DRAIN", self.drain, self.drain >= 0, "a number, not negative"),
         ):
@@ -92,3 +103,8 @@ class EdgeConfig:
         if home[-1] >= replies:
             raise SettingError(f"LANEWAY_EDGE_PARTITIONS={home}: expected partitions from 0 to {replies - 1}")
         return home
+
+
+def is_origin(url: str) -> bool:
+    """Scheme, host and port, and nothing else: as a browser writes an origin."""
+    return bool(_ORIGIN.fullmatch(url))

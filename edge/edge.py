@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from uuid_utils import uuid7
 
-from edge.auth import Caller, Keys
+from edge.access import Access
+from edge.auth import Caller
 from edge.config import EdgeConfig
 from edge.errors import NotNow
 from edge.metrics import Metrics
@@ -48,8 +49,10 @@ class Surroundings:
 class Edge:
     """Make it on the loop, with `tails` made before off the loop; then `start`."""
 
-    def __init__(self, config: EdgeConfig, around: Surroundings, keys: Keys, metrics: Metrics, tails: Tails) -> None:
-        self.config, self.keys, self.metrics, self.tails = config, keys, metrics, tails
+    def __init__(
+        self, config: EdgeConfig, around: Surroundings, access: Access, metrics: Metrics, tails: Tails
+    ) -> None:
+        self.config, self.access, self.metrics, self.tails = config, access, metrics, tails
         self.store, self.now_ms = around.store, around.now_ms
         self.incarnation = Incarnation(f"edge-{uuid7().hex}")
         self.routes = Routes(around.sizes)
@@ -142,5 +145,5 @@ def edge_of(request: Request) -> Edge:
 
 
 def caller_of(request: Request) -> Caller:
-    """Raises Unauthorized."""
-    return edge_of(request).keys.caller(request.headers.get("Authorization"))
+    """Raises Unauthorized or Forbidden."""
+    return edge_of(request).access.admit(request).caller

@@ -3,6 +3,7 @@
 ApiError
 |-- BadRequest    400  the request is wrong; a retry does not help
 |-- Unauthorized  401  no API key, or an unknown one
+|-- Forbidden     403  a session without its CSRF token; a retry with it helps
 |-- NotFound      404  unknown, or somebody else's: the two look alike
 |-- Conflict      409  another request stands in the way; a retry helps once that is over, if at all
 |-- Gone          410  the reply is older than the log's memory; the conversation has its text
@@ -49,6 +50,10 @@ class BadRequest(ApiError):
 
 class Unauthorized(ApiError):
     status, type, code = 401, "authentication_error", "invalid_api_key"
+
+
+class Forbidden(ApiError):
+    status, code = 403, "csrf_token_missing"
 
 
 class NotFound(ApiError):

@@ -9,11 +9,13 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 
+from edge.access import Access
 from edge.app import build
 from edge.auth import BadKeys, Keys
 from edge.config import EdgeConfig
 from edge.edge import Edge, Surroundings
 from edge.metrics import Metrics
+from edge.seal import Sealer
 from edge.server import EdgeServer
 from edge.tails import Tails
 from schemas.codec import Codec
@@ -43,10 +45,10 @@ class EdgeProcess:
     @contextlib.asynccontextmanager
     async def _opened(self, metrics: Metrics) -> AsyncIterator[Edge]:
         config, around = self._config, self._around
-        keys = read_keys_at_start(config)
+        access = open_access(config)
         home = config.home(around.sizes.replies)
         tails = await asyncio.to_thread(Tails, around.log, home, Decoder(around.log, around.codec), metrics.skipped.inc)
-        self.edge = Edge(config, around, keys, metrics, tails)
+        self.edge = Edge(config, around, access, metrics, tails)
         self.edge.start(self._failed)
         try:
             yield self.edge
@@ -67,10 +69,10 @@ class EdgeProcess:
         self.server.should_exit = True
 
 
-def read_keys_at_start(config: EdgeConfig) -> Keys:
-    """Raises SettingError when there is no usable keys file."""
+def open_access(config: EdgeConfig) -> Access:
+    """Raises SettingError when there is no usable keys file, or no cell key."""
     try:
-        return Keys(config.keys)
+        return Access(Keys(config.keys), Sealer(config.cell_key_bytes()))
     except (OSError, BadKeys) as error:
         raise SettingError(f"LANEWAY_KEYS={str(config.keys)!r}: expected a keys file: {error}") from error
 
@@ -89,7 +91,7 @@ def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
     config, kafka = load(EdgeConfig, environ), load(KafkaConfig, environ)
     config.cell_key_bytes()
     config.home(kafka.replies)
-    read_keys_at_start(config)
+    open_access(config)
     store = open_store(config)
     around = Surroundings(KafkaLog(kafka), store, kafka.sizes, Codec())
     publish(around.log, around.codec)

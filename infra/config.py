@@ -20,6 +20,9 @@ class UpConfig:
     edge_port: int = setting(
         "LANEWAY_EDGE_PORT", default=8701, doc="the first edge's port, if free; the second's is next"
     )
+    origins: tuple[str, ...] = setting(
+        "LANEWAY_ORIGINS", default=(), doc="origins of pages that CORS lets in, beside its own edges"
+    )
     model: str = setting("LANEWAY_MODEL", default="", doc="model folder; without it SmolLM2-135M-Instruct is fetched")
     replica: str = setting("LANEWAY_REPLICA", default="model", doc="what a replica runs: model, or scripted for tests")
     replicas: int = setting("LANEWAY_REPLICAS", default=1, doc="how many replicas to start")

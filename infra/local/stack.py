@@ -42,6 +42,11 @@ class Places:
     def edges(self) -> tuple[str, ...]:
         return tuple(f"http://{HOST}:{port}" for port in self.edge_ports)
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The edges by each name that a browser here may call them."""
+        return tuple(f"http://{name}:{port}" for name in (HOST, "localhost") for port in self.edge_ports)
+
 
 def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child]:
     """The processes beside the broker, in order of start: stages, replicas, edges."""
@@ -60,9 +65,12 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
         file = folder.ready / name
         return Child(name, laneway(*arguments), {**shared, "LANEWAY_READY_FILE": str(file)}, says_ready(file), grace)
 
+    pages = {"LANEWAY_EDGES": ",".join(places.urls), "LANEWAY_ORIGINS": ",".join((*places.urls, *config.origins))}
+
     def edge(name: str, port: int, homes: str) -> Child:
         argv = laneway("edge", "--port", str(port))
-        return Child(name, argv, {**shared, "LANEWAY_EDGE_PARTITIONS": homes}, answers_ready(port), grace=15.0)
+        env = {**shared, **pages, "LANEWAY_EDGE_PARTITIONS": homes}
+        return Child(name, argv, env, answers_ready(port), grace=15.0)
 
     homes = split(places.reply_partitions, len(places.edge_ports))
     return [
