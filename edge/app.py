@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edge import conversations, errors, messages, probes, replies, session
+from edge import chat_page, conversations, errors, messages, probes, replies, session
 from edge.access import CSRF_HEADER
 from edge.config import EdgeConfig
 from edge.edge import Edge
@@ -35,6 +35,7 @@ ROUTES = (
     Route("/health", probes.health),
     Route("/ready", probes.ready),
     Route("/metrics", probes.metrics),
+    *chat_page.ROUTES,
 )
 METHODS = ("GET", "POST", "PATCH", "DELETE")
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", CSRF_HEADER)

@@ -32,13 +32,13 @@ export async function follow(api, reply, { onEvent, onBroken, signal }) {
 
 async function connection(api, reply, place, onEvent, signal) {
   const headers = place.cursor < 0 ? {} : { "Last-Event-ID": String(place.cursor) };
-  const silence = new Silence(signal);
+  const watch = new Watch(signal);
   try {
-    const answer = await api.open(`/v1/replies/${reply}/events`, headers, silence.signal);
+    const answer = await api.open(`/v1/replies/${reply}/events`, headers, watch.signal);
     if (answer.status === 204) return null;
     if (!answer.ok) await accepted(answer);
     const parser = new EventParser();
-    for await (const event of eventsOf(answer.body, parser, () => silence.heard())) {
+    for await (const event of eventsOf(answer.body, parser, () => watch.heard())) {
       place.retryMs = parser.retryMs ?? 0;
       const end = take(event, place, onEvent);
       if (end) return end;
@@ -46,7 +46,7 @@ async function connection(api, reply, place, onEvent, signal) {
     place.retryMs = parser.retryMs ?? 0;
     throw new Broken("the stream ended before the reply");
   } finally {
-    silence.over();
+    watch.over();
   }
 }
 
@@ -88,23 +88,28 @@ export function rest(ms, signal) {
   });
 }
 
-/** Aborts a connection that has been silent for longer than an edge's pings leave it. */
-class Silence {
+/** Aborts a connection that is dead without saying so: the network is gone, or it is silent for longer than pings are. */
+class Watch {
   #broken = new AbortController();
   #timer = null;
 
   constructor(signal) {
     this.signal = AbortSignal.any([signal, this.#broken.signal]);
+    addEventListener("offline", () => this.#cut("the network is gone"), { signal: this.#broken.signal });
     this.heard();
   }
 
   heard() {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#broken.abort(new Broken("the connection is silent")), SILENT_MS);
+    this.#timer = setTimeout(() => this.#cut("the connection is silent"), SILENT_MS);
   }
 
   over() {
     clearTimeout(this.#timer);
     this.#broken.abort();
+  }
+
+  #cut(why) {
+    this.#broken.abort(new Broken(why));
   }
 }
