@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+
+from tests.services.running import until
 
 PATIENCE_MS = 90_000
 PAGE_FOLDER = Path(__file__).parent.parent.parent / "edge" / "page"
@@ -112,6 +114,10 @@ class Chat:
         self.send(text)
         expect(self.sent.last).to_have_text(text)
         self.until_state("finished")
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Waits for what the page alone cannot show."""
+        until(holds, lambda: self.page.wait_for_timeout(50))
 
     def evaluate(self, script: str, argument: Any = None) -> Any:
         return self.page.evaluate(script, argument)

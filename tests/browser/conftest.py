@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.browser.chromium import Chat
 
-USERS = ("alice", "bob")
+USERS = ("alice", "bob", "carol")
 SLOW = {"LANEWAY_SCRIPTED_RATE": "50", "LANEWAY_MAX_RUNNING": "8"}
 
 

@@ -9,10 +9,6 @@ from playwright.sync_api import expect
 from tests.browser.chromium import Chat
 
 
-def row(chat: Chat, title: str) -> object:
-    return chat.rows.filter(has_text=title)
-
-
 def test_a_conversation_is_opened_from_the_list_and_by_its_address(chat: Chat) -> None:
     chat.ask("about apples")
     apples = chat.page.url
