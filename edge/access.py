@@ -70,6 +70,11 @@ class Access:
                 "/v1/session gives"
             )
 
+    @property
+    def version(self) -> int:
+        """Grows when somebody may have been let in or out."""
+        return self._keys.version
+
     def holds(self, let_in: Pass) -> bool:
         """Whether what let somebody in would do so again."""
         return self._keys.holder(let_in.credential) is not None

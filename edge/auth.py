@@ -50,6 +50,10 @@ class Keys:
         self._file = WatchedFile(path, read_keys, clock)
         self._now = now
 
+    @property
+    def version(self) -> int:
+        return self._file.version
+
     def admit(self, key: str) -> Pass:
         """The holder of an API key. Raises Unauthorized."""
         found = self.holder(KEY + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest())

@@ -132,7 +132,11 @@ class Edge:
         ]
 
     async def _beat(self) -> None:
+        """Says that this edge lives, and wakes the streams when keys have changed."""
+        known = self.access.version
         while True:
+            if known != (known := self.access.version):
+                self.tails.ring_all()
             beat = self.routes.edge_beat(self.incarnation, EdgeBeat(self.incarnation, self.streams))
             self.writer.tell(beat)
             await asyncio.sleep(BEAT_EVERY_S)

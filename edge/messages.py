@@ -6,6 +6,7 @@ The candidate's log is followed before the message is sent, so intake's answer c
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from starlette.responses import Response
 
 from edge.auth import Caller
 from edge.edge import Edge, caller_of, edge_of
-from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, TooLarge
+from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, TooLarge, shown
 from edge.requests import MessageRequest, read_client_key, read_conversation, read_message
 from edge.saved import saved_reply
 from edge.sse import HEADERS, EventStream
@@ -24,6 +25,8 @@ from edge.tails import SharedView
 from schemas.events import MessagePosted
 from schemas.ids import ConversationId, ReplyId
 from schemas.reply_records import Redirected, Rejected
+
+logger = logging.getLogger(__name__)
 
 SSE = "text/event-stream"
 RETRY_AFTER_S = 1.0
@@ -121,12 +124,16 @@ async def _decided(edge: Edge, shared: SharedView, posted: MessagePosted) -> Non
 
 
 async def _answer_of(
-    request: Request, edge: Edge, caller: Caller, conversation: ConversationId, reply: ReplyId
+    request: Request, edge: Edge, caller: Caller, conversation: ConversationId, target: str
 ) -> Response:
     """The answer to a repeat: the first reply, live or from its log, or from the store when that has expired.
 
-    The redirection lies in another partition, so it may be read before the reply that it names has any record.
+    The redirection lies in another partition, so it may be read before the reply that it names has any record. Raises
+    Internal when it names no reply of this cell: whoever may write to the log may have written it.
     """
+    if (reply := edge.genuine(target)) is None:
+        logger.error("a message of conversation %s was redirected to %s, no reply id", conversation, shown(target))
+        raise Internal("the reply to the first of these requests has no readable name", retry_after_s=RETRY_AFTER_S)
     with edge.tails.reading(reply) as shared:
         if await edge.look_up(shared) and shared.view.owner == caller.user:
             return _answer(request, edge, conversation, shared)

@@ -14,8 +14,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uuid_utils import uuid7
 
+from edge.access import pass_of
+from edge.auth import Pass
 from edge.edge import Edge
-from edge.errors import ApiError, BadRequest, NotNow, error_body, error_response
+from edge.errors import ApiError, BadRequest, NotNow, Unauthorized, error_body, error_response
 from edge.frames import PING, error_frame, retry_frame
 from edge.tails import SharedView
 from schemas.reply_records import ListenerAttached, ListenerDetached
@@ -37,9 +39,11 @@ class EventStream(Response):
         super().__init__()
         self._edge, self._shared, self._view, self._cursor = edge, shared, shared.view, cursor
         self._bell = asyncio.Event()
+        self._pass: Pass | None = None
         edge.tails.hold(shared)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._pass = pass_of(scope)
         gone = asyncio.create_task(_disconnected(receive))
         gone.add_done_callback(lambda _: self._bell.set())
         self._shared.bells.add(self._bell)
@@ -76,7 +80,7 @@ class EventStream(Response):
             )
         if self._shared.failure or self._edge.draining:
             return NotNow("this edge cannot read on now", retry_after_s=1)
-        return None
+        return self._taken_back()
 
     async def _respond(self, scope: Scope, send: Send, gone: asyncio.Task[None]) -> None:
         headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
@@ -98,6 +102,9 @@ class EventStream(Response):
         at, frames = self._view.index_after(self._cursor), self._view.frames
         while not is_gone():
             self._bell.clear()
+            if (refusal := self._taken_back()) is not None:
+                await self._send(send, _as_frame(refusal), more=False)
+                return
             if at < len(frames):
                 ready = frames[at : at + MOST_FRAMES_A_SEND]
                 at += len(ready)
@@ -113,13 +120,22 @@ class EventStream(Response):
         if self._view.ended:
             return b""
         if self._shared.failure:
-            error = NotNow("the reply log cannot be read now; resume by the last event id")
-            return error_frame(error_body(error.message, error.type, error.code))
+            return _as_frame(NotNow("the reply log cannot be read now; resume by the last event id"))
         return retry_frame(RETRY_MS) if self._edge.draining else None
+
+    def _taken_back(self) -> Unauthorized | None:
+        """The answer to somebody whose key was revoked after the request was let in."""
+        if self._pass is None or self._edge.access.holds(self._pass):
+            return None
+        return Unauthorized("the API key of this stream is revoked or expired")
 
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
         async with asyncio.timeout(self._edge.config.send_timeout):
             await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _as_frame(error: ApiError) -> bytes:
+    return error_frame(error_body(error.message, error.type, error.code))
 
 
 @contextlib.contextmanager

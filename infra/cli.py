@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from infra.commands import bench, chat, local, log, processes
+from infra.commands import bench, chat, keys, local, log, processes
 from schemas.settings import SettingError
 from topics.errors import TopicsError
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 local.register(app)
 chat.register(app)
+keys.register(app)
 log.register(app)
 processes.register(app)
 bench.register(app)

@@ -41,3 +41,9 @@ class UpConfig:
             raise SettingError(f"LANEWAY_REPLICAS={self.replicas}: expected at least 1")
         if not re.fullmatch(r"\d+[kmgKMG]", self.kafka_heap):
             raise SettingError(f"LANEWAY_KAFKA_HEAP={self.kafka_heap!r}: expected a size such as 512m")
+
+
+@dataclass(frozen=True)
+class KeysConfig:
+    data: Path = setting("LANEWAY_DATA", default=Path(".laneway"), doc="folder that keys.json lies in")
+    keys: str = setting("LANEWAY_KEYS", default="", doc="the keys file, if it lies elsewhere")

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import typer.main
 
 from edge.config import EdgeConfig
 from engine.config import ReplicaConfig
 from infra.cli import app
-from infra.config import UpConfig
+from infra.config import KeysConfig, UpConfig
 from schemas.reply import MOVES, State
 from schemas.settings import Setting, described
 from streams.config import StreamsConfig
@@ -26,6 +27,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 CONFIGS = {
     "laneway up": UpConfig,
+    "laneway keys": KeysConfig,
     "every process": KafkaConfig,
     "stages": StreamsConfig,
     "replica": ReplicaConfig,
@@ -71,9 +73,18 @@ def _kept(topic: Topic) -> str:
 def commands() -> str:
     group = typer.main.get_command(app)
     lines = ["| command | does |", "|---|---|"]
-    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
-        lines.append(f"| `laneway {name}` | {(command.help or '').strip().splitlines()[0]} |")
+    for name, command in sorted(_leaves("laneway", group)):
+        lines.append(f"| `{name}` | {(command.help or '').strip().splitlines()[0]} |")
     return "\n".join(lines)
+
+
+def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """The commands below one, each with its words; itself when it has none."""
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for word, below in command.commands.items():
+        yield from _leaves(f"{name} {word}", below)
 
 
 def lifecycle() -> str:

@@ -6,6 +6,7 @@ partition while somebody needs it; `past` reads what lay in the log before a sub
 The seam between the two is an offset. Each followed partition has a position P, the next offset that `live` will hand
 out. A subscription is entered at P under the lock that also guards every hand-out, so `live` gives it exactly what lies
 at P and after, and catch-up gives it exactly what lies before. Live records are held until catch-up is through.
+A reader that stood still for longer than the log remembers finds a hole; whoever may miss something by it is told.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TypeAlias
 
 from schemas.ids import ReplyId, created_ms, reply_partition
 from topics.catalog import REPLIES, SECOND
-from topics.errors import TopicsError
+from topics.errors import Missed, TopicsError
 from topics.log import Log, Place, Record
 
 CLOCK_SLACK_MS = 10 * SECOND
@@ -103,6 +104,7 @@ class Tail:
     def open(self, reply: ReplyId) -> Subscription:
         """Subscribes to a reply from its first record on; what lies in the log is delivered by `catch_up`."""
         subscription = Subscription(reply)
+        assert subscription.source, "an id that is none fails here, not on the thread of all"
         self._waiting.put(subscription)
         return subscription
 
@@ -122,9 +124,11 @@ class Tail:
             self._live.add(place, wanted[place].position)
             self._assigned[place] = wanted[place]
         records = self._live.poll(BATCH, timeout_s)
-        if records:
-            with self._lock:
-                self._hand_out(records)
+        reached = [(place, self._live.position(place)) for place in self._assigned]
+        with self._lock:
+            self._hand_out(records)
+            for place, position in reached:
+                self._pass_hole(place, position)
 
     def catch_up(self, timeout_s: float) -> None:
         """Reads the past of the next subscription that waits for it; returns after `timeout_s` if none does."""
@@ -162,8 +166,11 @@ class Tail:
 
     def _read_to_seam(self, subscription: Subscription) -> None:
         place, source, seam = subscription.place, subscription.source, subscription.seam
-        while self._past.position(place) < seam and not subscription.closed and not self._stopped.is_set():
+        while (before := self._past.position(place)) < seam and not subscription.closed and not self._stopped.is_set():
             read = self._past.poll(BATCH, 0.1)
+            after = read[0].offset if read else self._past.position(place)
+            if after > before and self._past.begin(place) > before:
+                raise Missed(f"{place}: offsets from {before} on were deleted while they were read")
             mine = [record for record in read if _source(record) == source and record.offset < seam]
             if mine:
                 with self._lock:
@@ -198,11 +205,25 @@ class Tail:
             followed = self._followed.get(record.place)
             if followed is None or followed is not self._assigned.get(record.place):
                 continue  # given up since, or followed anew from a position that `live` is yet to be put to
+            self._pass_hole(record.place, record.offset)
             followed.position = record.offset + 1
             for subscription in self._subscriptions.get(_source(record), ()):
                 (batch[subscription] if subscription.live else subscription.held).append(record)
-        if batch:
-            self._deliver([Delivery(subscription, found, True) for subscription, found in batch.items()])
+        left = [Delivery(subscription, found, True) for subscription, found in batch.items() if not subscription.closed]
+        if left:
+            self._deliver(left)
+
+    def _pass_hole(self, place: Place, reached: int) -> None:
+        """Goes on at the offset `live` has reached; if that skips some, ends every subscription there."""
+        followed = self._followed.get(place)
+        if followed is None or followed is not self._assigned.get(place) or followed.position == reached:
+            return
+        error = Missed(f"{place}: offsets {followed.position} to {reached - 1} were deleted before they were read")
+        followed.position = reached
+        missing = [s for found in self._subscriptions.values() for s in found if s.place == place]
+        for subscription in missing:
+            self._leave(subscription)
+        self._deliver([Delivery(subscription, (), False, error) for subscription in missing])
 
     def start(self, failed: Callable[[BaseException], None]) -> None:
         """Runs both threads; an error that ends one is given to `failed`, once."""

@@ -3,7 +3,8 @@
     LocalError            shown to the user as one message
     ├── StartError        a process did not come up; its log says why
     ├── AlreadyRunning    another `laneway up` holds the data folder
-    └── NothingRuns       there is no `laneway up` on this data folder
+    ├── NothingRuns       there is no `laneway up` on this data folder
+    └── KeysError         the keys file is none, or has no such key
 
 A retry helps once what the message names has been put right.
 """
@@ -25,3 +26,7 @@ class AlreadyRunning(LocalError):
 
 class NothingRuns(LocalError):
     """No `laneway up` runs on the data folder."""
+
+
+class KeysError(LocalError):
+    """The keys file cannot be read or changed as asked."""

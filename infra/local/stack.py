@@ -205,9 +205,7 @@ class Stack:
         return ports
 
     def _key(self, user: str) -> str:
-        key = keys.keep(self.folder.path / f"{user}.key", keys.new_key())
-        keys.grant(self.folder.keys, key, user)
-        return key
+        return keys.keep_key(self.folder.keys, self.folder.path / f"{user}.key", user)
 
     def _changed(self, rows: list[Row]) -> None:
         if self._up is not None:

@@ -19,6 +19,7 @@ from typing import IO, Any
 import psutil
 
 from infra.local.errors import AlreadyRunning, NothingRuns
+from infra.local.private_file import write_private
 from infra.local.processes import create_time, is_alive
 from infra.local.supervisor import Row
 
@@ -105,14 +106,6 @@ class DataFolder:
             return f"another `laneway up` is starting on {self.path}"
         urls = ", ".join(up.edges)
         return f"laneway already runs on {self.path} (pid {up.pid}): {urls}. Stop it with `laneway down`."
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replaces the file whole, readable by its owner only."""
-    fresh = path.with_name(f".{path.name}.new")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    fresh.replace(path)
 
 
 def end_leftovers(up: Up, grace: float) -> int:

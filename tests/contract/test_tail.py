@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.contract.clusters import PATIENCE_S, Cluster, KafkaCluster, MemoryCluster
 from tests.contract.heard import PARTITIONS, Heard, minted
 from topics.catalog import REPLIES
-from topics.errors import TopicsError
+from topics.errors import Missed, TopicsError
 from topics.log import Place
 
 
@@ -118,6 +118,26 @@ def test_of_an_expired_beginning_what_is_left_is_delivered(heard: Heard, cluster
     subscription = heard.tail.open(reply)
     heard.run(lambda: subscription in heard.live)
     assert heard.values[subscription] == [b"3"]
+
+
+@pytest.mark.parametrize("more", [b"", b"4"])
+def test_who_misses_records_that_were_deleted_is_told_and_can_open_what_is_left(
+    heard: Heard, cluster: Cluster, more: bytes
+) -> None:
+    place, reply = Place(REPLIES, heard.away), minted(heard.away)
+    heard.write(reply, b"1")
+    missing = heard.tail.open(reply)
+    while missing not in heard.live:  # by its past alone: what comes live is not read, as if this process stood still
+        heard.tail.catch_up(0.1)
+    heard.write(reply, b"2", b"3")
+    cluster.delete_before(place, cluster.log.reader().end(place))
+    if more:
+        heard.write(reply, more)
+    heard.run(lambda: missing in heard.failures)
+    assert isinstance(heard.failures[missing], Missed) and heard.values[missing] == [b"1"]
+    again = heard.tail.open(reply)
+    heard.run(lambda: again in heard.live)
+    assert heard.values[again] == ([more] if more else [])
 
 
 def test_a_partition_that_does_not_exist_ends_the_subscription_and_no_other(heard: Heard) -> None:

@@ -81,9 +81,9 @@ def three_tokens(posted: MessagePosted) -> list[Record]:
 
 
 class BreakableLog(MemoryLog):
-    """`lost`: nothing can be read any more. `past_lost`: new readers of a past cannot be served."""
+    """`lost`: nothing can be read any more. `past_lost`: new readers of a past cannot be served. `frozen`: none reads."""
 
-    lost = past_lost = False
+    lost = past_lost = frozen = False
 
     def reader(self, *, committed_only: bool = False) -> MemoryReader:
         return BreakableReader(self, committed_only)
@@ -97,6 +97,9 @@ class BreakableReader(MemoryReader):
     def poll(self, limit: int, timeout_s: float) -> list[LogRecord]:
         if self._breakable.lost:
             raise Unavailable("the log is lost")
+        if self._breakable.frozen:
+            time.sleep(timeout_s)
+            return []
         return super().poll(limit, timeout_s)
 
     def end(self, place: Place) -> int:

@@ -128,6 +128,17 @@ def test_a_repeat_that_nobody_remembers_is_503(edge: RunningEdge) -> None:
     assert edge.post().status_code == 503
 
 
+@pytest.mark.parametrize("target", ["garbage", "", "r00fff-" + "0" * 32 + "-00000000"])
+def test_a_repeat_that_is_sent_nowhere_is_an_internal_error_of_that_client_alone(
+    edge: RunningEdge, target: str
+) -> None:
+    edge.script = lambda _: [r.Redirected(ReplyId(target))]
+    answer = edge.post()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    edge.script = three_tokens
+    assert edge.post().status_code == 202
+
+
 def test_a_repeat_waits_for_the_first_reply_that_is_not_in_the_log_yet(edge: RunningEdge) -> None:
     first = edge.mint()
     edge.script = lambda _: [r.Redirected(first)]

@@ -10,9 +10,11 @@ import pytest
 from schemas import reply_records as r
 from schemas.events import MessagePosted
 from schemas.reply import Record
-from tests.unit.edge.running_edge import RunningEdge, accepted, events, finished, started, tokens, wait_for
+from tests.unit.edge.running_edge import RunningEdge, accepted, events, finished, started, tokens, wait_for, write_keys
 from tests.unit.edge.test_replies import accepted_for
+from topics.catalog import REPLIES
 from topics.errors import Unavailable
+from topics.log import Place
 
 
 def still_open(posted: MessagePosted) -> list[Record]:
@@ -104,6 +106,21 @@ def test_an_edge_that_is_told_to_stop_ends_its_streams_with_a_retry(tmp_path: Pa
     assert "id: 1\n" in text
 
 
+def test_a_revoked_key_ends_its_streams_and_no_others(tmp_path: Path) -> None:
+    with RunningEdge(tmp_path, still_open) as edge, edge.client() as alice, edge.client("bob-key") as bob:
+        alices, bobs = (
+            client.post(f"/v1/conversations/c{n}/messages", json={"text": "hi"}).json()["reply"]
+            for n, client in enumerate((alice, bob))
+        )
+        path = "/v1/replies/%s/events"
+        with alice.stream("GET", path % alices) as cut, bob.stream("GET", path % bobs) as kept:
+            write_keys(edge.keys, {"bob-key": "bob"})
+            assert b'event: error\ndata: {"error":{"message":"the API key' in cut.read()
+            edge.write(bobs, finished(1))
+            assert b"event: finished" in kept.read()
+        assert alice.get(path % alices).status_code == 401
+
+
 def test_a_leaving_edge_is_unready_first_and_a_second_signal_hurries_it(tmp_path: Path) -> None:
     with RunningEdge(tmp_path, still_open, drain=3600.0) as edge, edge.client() as client:
         wait_for(lambda: client.get("/ready").status_code == 200)
@@ -140,6 +157,20 @@ def test_a_lost_log_ends_the_streams_and_the_process(tmp_path: Path) -> None:
             assert got.read().endswith(b"retry: 500\n")
         edge.join()
         assert isinstance(edge.process.failure, Unavailable)
+
+
+def test_a_stream_whose_log_was_deleted_before_it_was_read_says_so(tmp_path: Path) -> None:
+    with RunningEdge(tmp_path, still_open) as edge, edge.client() as client:
+        reply = edge.reply()
+        with client.stream("GET", f"/v1/replies/{reply}/events") as got:
+            wait_for(lambda: metric(edge, "laneway_edge_streams") == 1)
+            edge.log.frozen = True
+            edge.write(reply, tokens(2, "b"), finished(2))
+            place = Place(REPLIES, int(reply[3:6], 16))
+            edge.log.delete_before(place, edge.log.places[place].end)
+            edge.log.frozen = False
+            assert got.read().split(b"\n\n")[-2].startswith(b'event: error\ndata: {"error":{"message":"the reply log')
+        assert client.get("/ready").status_code == 200
 
 
 def test_a_past_that_cannot_be_read_is_503_until_it_can(edge: RunningEdge) -> None:

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from infra.local import keys
 from infra.local.errors import AlreadyRunning, NothingRuns
 from infra.local.state import DataFolder, Up
 from infra.local.supervisor import Row
@@ -52,12 +49,3 @@ def test_a_reset_keeps_what_was_downloaded_unless_all_goes(folder: DataFolder) -
         (folder.path / name).touch()
     assert {path.name for path in folder.disposable(everything=False)} == {"demo.key", "records"}
     assert {path.name for path in folder.disposable(everything=True)} == {"demo.key", "models", "kafka"}
-
-
-def test_a_key_is_kept_as_its_hash_and_granted_once(folder: DataFolder) -> None:
-    key = keys.keep(folder.path / "demo.key", keys.new_key())
-    for _ in range(2):
-        keys.grant(folder.keys, key, "demo")
-    expected = {"sha256": hashlib.sha256(key.encode()).hexdigest(), "user": "demo", "account": "demo", "plan": "free"}
-    assert json.loads(folder.keys.read_text()) == {"keys": [expected]}
-    assert keys.keep(folder.path / "demo.key", "lw-other") == key
