@@ -22,6 +22,8 @@ Opened = Callable[[Metrics], contextlib.AbstractAsyncContextManager[Edge]]
 
 ROUTES = (
     Route("/v1/conversations/{conversation}/messages", messages.post_message, methods=["POST"]),
+    Route("/v1/conversations/{conversation}", conversations.rename_conversation, methods=["PATCH"]),
+    Route("/v1/conversations/{conversation}", conversations.delete_conversation, methods=["DELETE"]),
     Route("/v1/conversations/{conversation}", conversations.get_conversation),
     Route("/v1/conversations", conversations.list_conversations),
     Route("/v1/replies/{reply}/events", replies.get_events),

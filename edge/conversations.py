@@ -1,6 +1,8 @@
-"""`/v1/conversations`: what the store holds of a user's conversations, a page at a time.
+"""`/v1/conversations`: what the store holds of a user's conversations, a page at a time; and their names and their end.
 
-A conversation that does not exist and somebody else's look alike, since a conversation is (user, id).
+A conversation that does not exist and somebody else's look alike, since a conversation is (user, id). A change is
+appended to `messages`, where intake decides it in its turn, and is answered once the store shows it: from then on
+every edge does.
 """
 
 from __future__ import annotations
@@ -8,44 +10,109 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from edge.edge import caller_of, edge_of
+from edge.edge import Edge, caller_of, edge_of
 from edge.errors import BadRequest, NotFound, NotNow, shown
-from edge.requests import read_limit
-from schemas.events import TurnSaved
-from schemas.ids import ConversationId, MessageId
+from edge.messages import read_body
+from edge.requests import read_limit, read_title
+from edge.responses import json_response
+from schemas.events import ConversationDeleted, ConversationRenamed, TurnSaved
+from schemas.ids import ConversationId, MessageId, UserId
 from topics.errors import TopicsError
-from topics.store.contract import Conversation, Cursor
+from topics.store.contract import Conversation, Cursor, Store
 
 T = TypeVar("T")
+
+FRESH_WAIT_S = 0.5
+POLL_EVERY_S = 0.02
 
 
 async def list_conversations(request: Request) -> Response:
     edge, caller = edge_of(request), caller_of(request)
     limit = read_limit(request.query_params.get("limit"))
     before = read_page(request.query_params.get("before"))
-    found = await _asked(lambda: edge.store.conversations(caller.user, limit, before))
+    found = await edge.stored(lambda store: store.conversations(caller.user, limit, before))
     following = page_text(found[-1].cursor) if len(found) == limit else None
-    return _json({"conversations": [_line(conversation) for conversation in found], "next": following})
+    return json_response({"conversations": [_line(conversation) for conversation in found], "next": following})
 
 
 async def get_conversation(request: Request) -> Response:
     edge, caller = edge_of(request), caller_of(request)
-    conversation = ConversationId(request.path_params["conversation"])
+    conversation = _named(request)
     limit = read_limit(request.query_params.get("limit"))
-    before = request.query_params.get("before")
-    message = MessageId(before) if before else None
-    found = await _asked(lambda: edge.store.messages(caller.user, conversation, limit, message))
-    if not found and message is None:
-        raise NotFound("no such conversation", code="conversation_not_found")
+    text = request.query_params.get("before")
+    before = None if text is None else MessageId(text)
+    line, found = await edge.stored(
+        lambda store: (
+            store.conversation(caller.user, conversation),
+            store.messages(caller.user, conversation, limit, before),
+        )
+    )
+    if line is None:
+        raise _unknown()
+    if not found and before is not None:
+        known = await edge.stored(lambda store: store.has_message(caller.user, conversation, before))
+        if not known:
+            raise _no_page(before)
     following = found[0].turn.message if len(found) == limit else None
-    return _json({"id": conversation, "messages": [_message(turn) for turn in found], "next": following})
+    messages = [_message(turn) for turn in found]
+    return json_response({"id": conversation, "title": line.title, "messages": messages, "next": following})
+
+
+async def rename_conversation(request: Request) -> Response:
+    edge, caller, conversation = edge_of(request), caller_of(request), _named(request)
+    title = read_title(await read_body(request, edge.config.max_body))
+    await _existing(edge, caller.user, conversation)
+
+    def renamed(store: Store) -> Conversation | None:
+        line = store.conversation(caller.user, conversation)
+        if line is None:
+            raise _unknown()
+        return line if line.title == title else None
+
+    return json_response(_line(await _done(edge, ConversationRenamed(caller.user, conversation, title), renamed)))
+
+
+async def delete_conversation(request: Request) -> Response:
+    edge, caller, conversation = edge_of(request), caller_of(request), _named(request)
+    before_ms = await edge.stored(lambda store: store.deleted_ms(caller.user, conversation))
+    await _existing(edge, caller.user, conversation)
+
+    def deleted(store: Store) -> bool | None:
+        return store.deleted_ms(caller.user, conversation) > before_ms or None
+
+    await _done(edge, ConversationDeleted(caller.user, conversation), deleted)
+    return Response(status_code=204)
+
+
+async def _existing(edge: Edge, user: UserId, conversation: ConversationId) -> None:
+    """Raises NotFound, but not before a conversation that has just begun had time to be saved."""
+    until = time.monotonic() + FRESH_WAIT_S
+    while await edge.stored(lambda store: store.conversation(user, conversation)) is None:
+        if time.monotonic() > until:
+            raise _unknown()
+        await asyncio.sleep(POLL_EVERY_S)
+
+
+async def _done(edge: Edge, asked: ConversationRenamed | ConversationDeleted, done: Callable[[Store], T | None]) -> T:
+    """Appends what is asked for, and waits until the store shows it. Raises NotNow: it may or may not be done then."""
+    try:
+        async with asyncio.timeout(edge.config.accept_timeout):
+            await edge.writer.send(edge.routes.message(asked.user, asked))
+            while (result := await edge.stored(done)) is None:
+                await asyncio.sleep(POLL_EVERY_S)
+            return result
+    except TimeoutError:
+        what = f"was not done in {edge.config.accept_timeout:g} s"
+    except TopicsError:
+        what = "was not taken by the log"
+    raise NotNow(f"what was asked for {what}; send it again", retry_after_s=1)
 
 
 def page_text(cursor: Cursor) -> str:
@@ -63,16 +130,20 @@ def read_page(text: str | None) -> Cursor | None:
         plain = ""
     updated, separator, conversation = plain.partition("/")
     if not separator or not updated.isascii() or not updated.isdecimal() or len(updated) > 18:
-        raise BadRequest(f"before={shown(text)}: expected the `next` of an earlier page", param="before")
+        raise _no_page(text)
     return Cursor(int(updated), ConversationId(conversation))
 
 
-async def _asked(question: Callable[[], T]) -> T:
-    """The store's answer, waited for in a thread. Raises NotNow."""
-    try:
-        return await asyncio.to_thread(question)
-    except TopicsError as error:
-        raise NotNow("saved conversations cannot be read now", retry_after_s=1) from error
+def _no_page(text: str) -> BadRequest:
+    return BadRequest(f"before={shown(text)}: expected the `next` of an earlier page", param="before")
+
+
+def _named(request: Request) -> ConversationId:
+    return ConversationId(request.path_params["conversation"])
+
+
+def _unknown() -> NotFound:
+    return NotFound("no such conversation", code="conversation_not_found")
 
 
 def _line(conversation: Conversation) -> dict[str, Any]:
@@ -96,7 +167,3 @@ def _message(saved: TurnSaved) -> dict[str, Any]:
         "created_ms": saved.created_ms,
         "parent": saved.turn.parent,
     }
-
-
-def _json(body: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(body), media_type="application/json")

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.requests import Request
 from uuid_utils import uuid7
@@ -24,9 +25,12 @@ from schemas.codec import Codec
 from schemas.events import EdgeBeat
 from schemas.ids import ForgedReplyId, Incarnation, ReplyId, created_ms, mint_reply_id, read_reply_id
 from topics.catalog import SECOND, Sizes
+from topics.errors import TopicsError
 from topics.log import Log
 from topics.outputs import Encoder, Routes
 from topics.store.contract import Store
+
+T = TypeVar("T")
 
 BEAT_EVERY_S = 0.5
 DELIVERY_TIMEOUT_S = 10.0
@@ -115,6 +119,13 @@ class Edge:
         if not view.seen and self.now_ms() - created_ms(view.reply.id) < FRESH_MS:
             await shared.until(lambda: view.seen, FRESH_WAIT_S)
         return view.seen
+
+    async def stored(self, question: Callable[[Store], T]) -> T:
+        """The store's answer, waited for in a thread. Raises NotNow."""
+        try:
+            return await asyncio.to_thread(question, self.store)
+        except TopicsError as error:
+            raise NotNow("saved conversations cannot be read now", retry_after_s=1) from error
 
     def draw_seed(self) -> int:
         return secrets.randbits(63)

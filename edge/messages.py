@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Mapping
 
-import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -19,6 +18,7 @@ from edge.auth import Caller
 from edge.edge import Edge, caller_of, edge_of
 from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, TooLarge, shown
 from edge.requests import MessageRequest, read_client_key, read_conversation, read_message
+from edge.responses import json_response
 from edge.saved import saved_reply
 from edge.sse import HEADERS, EventStream
 from edge.tails import SharedView
@@ -34,6 +34,7 @@ RETRY_AFTER_S = 1.0
 REFUSALS: Mapping[str, type[ApiError]] = {
     "conflict": Conflict,
     "conversation_busy": Conflict,
+    "conversation_deleted": Conflict,
     "context_length_exceeded": BadRequest,
     "model_not_found": BadRequest,
     "unsafe": BadRequest,
@@ -152,8 +153,7 @@ def _answer(request: Request, edge: Edge, conversation: ConversationId, shared: 
 
 
 def _receipt(reply: ReplyId, conversation: ConversationId) -> Response:
-    body = {"reply": reply, "conversation": conversation, "url": f"/v1/replies/{reply}/events"}
-    return Response(orjson.dumps(body), 202, media_type="application/json")
+    return json_response({"reply": reply, "conversation": conversation, "url": f"/v1/replies/{reply}/events"}, 202)
 
 
 def wants_stream(request: Request) -> bool:

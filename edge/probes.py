@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from edge.edge import caller_of, edge_of
 from edge.errors import NotFound, shown
+from edge.responses import json_response
 from schemas.codec import schemas_by_confluent_id
 
 SCHEMA_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -16,13 +17,13 @@ _SCHEMAS = schemas_by_confluent_id()
 
 
 async def health(_: Request) -> Response:
-    return _json({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 async def ready(request: Request) -> Response:
     """200 when requests should come here; 503 names what is missing."""
     missing = edge_of(request).missing()
-    return _json({"ready": not missing, "missing": missing}, 503 if missing else 200)
+    return json_response({"ready": not missing, "missing": missing}, 503 if missing else 200)
 
 
 async def metrics(request: Request) -> Response:
@@ -33,7 +34,7 @@ async def list_models(request: Request) -> Response:
     caller_of(request)
     models = edge_of(request).config.models
     listed = [{"id": model, "object": "model", "created": 0, "owned_by": "laneway"} for model in models]
-    return _json({"object": "list", "data": listed})
+    return json_response({"object": "list", "data": listed})
 
 
 async def get_schema(request: Request) -> Response:
@@ -43,7 +44,3 @@ async def get_schema(request: Request) -> Response:
     if schema is None:
         raise NotFound(f"no schema {shown(text)}", code="schema_not_found")
     return Response(orjson.dumps({"schema": schema}), media_type=SCHEMA_MEDIA_TYPE)
-
-
-def _json(body: dict[str, object], status: int = 200) -> Response:
-    return Response(orjson.dumps(body), status, media_type="application/json")

@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +16,7 @@ from edge.edge import CATCH_UP_S, Edge, caller_of, edge_of
 from edge.errors import Gone, NotFound, NotNow
 from edge.frames import usage
 from edge.requests import read_cursor
+from edge.responses import json_response
 from edge.saved import SavedReply, saved_reply
 from edge.sse import EventStream
 from edge.tails import SharedView
@@ -46,8 +46,8 @@ async def get_reply(request: Request) -> Response:
     async with _found(edge, caller.user, reply) as shared:
         if shared:
             await _caught_up(shared)
-            return _json(_body(shared.view))
-    return _json((await _saved(edge, caller.user, reply)).body())
+            return json_response(_body(shared.view))
+    return json_response((await _saved(edge, caller.user, reply)).body())
 
 
 async def stop_reply(request: Request) -> Response:
@@ -57,8 +57,8 @@ async def stop_reply(request: Request) -> Response:
         if shared:
             await _caught_up(shared)
             await _stopped(edge, shared)
-            return _json({"state": shared.view.reply.state.value.lower()})
-    return _json({"state": (await _saved(edge, caller.user, reply)).state})
+            return json_response({"state": shared.view.reply.state.value.lower()})
+    return json_response({"state": (await _saved(edge, caller.user, reply)).state})
 
 
 async def _stopped(edge: Edge, shared: SharedView) -> None:
@@ -118,7 +118,3 @@ def _body(view: ReplyView) -> dict[str, Any]:
         "finish_reason": reply.reason if isinstance(reply.end, Finished) else None,
         "cursor": view.newest_id,
     }
-
-
-def _json(body: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(body), media_type="application/json")

@@ -27,9 +27,11 @@ MOST_STOPS = 4
 MOST_STOP_CHARACTERS = 256
 MOST_EVENT_ID = 2**31
 MOST_PAGE = 200
+MOST_TITLE_CHARACTERS = 200
 
 _CONVERSATION = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 _CLIENT_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _EVENT_ID = re.compile(r"[0-9]{1,10}")
 
 
@@ -60,8 +62,7 @@ class MessageRequest:
 def read_message(body: bytes, defaults: Defaults) -> MessageRequest:
     """The message in a request's body."""
     fields = _json_object(body)
-    if unknown := sorted(fields.keys() - set(FIELDS)):
-        raise _bad(unknown[0], fields[unknown[0]], f"one of the fields {', '.join(FIELDS)}, and no other")
+    _known(fields, *FIELDS)
     return MessageRequest(
         text=_text(fields),
         model=_model(fields, defaults.models),
@@ -73,6 +74,18 @@ def read_message(body: bytes, defaults: Defaults) -> MessageRequest:
         stop=_stop(fields),
         deadline_s=_positive(fields, "deadline_s", LONGEST_DEADLINE_S, default=defaults.deadline_s),
     )
+
+
+def read_title(body: bytes) -> str:
+    """The title that a conversation is to have, without blanks around it."""
+    fields = _json_object(body)
+    _known(fields, "title")
+    title = fields.get("title")
+    given = title.strip() if isinstance(title, str) else ""
+    if not given or len(given) > MOST_TITLE_CHARACTERS or _CONTROL.search(given):
+        expected = f"1 to {MOST_TITLE_CHARACTERS} characters on one line, not all blank"
+        raise _bad("title", title, expected)
+    return given
 
 
 def read_conversation(text: str) -> ConversationId:
@@ -115,6 +128,12 @@ def _json_object(body: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise BadRequest(f"the body is {shown(fields)}: expected a JSON object", code="invalid_json")
     return fields
+
+
+def _known(fields: Mapping[str, Any], *names: str) -> None:
+    if unknown := sorted(fields.keys() - set(names)):
+        expected = f"one of the fields {', '.join(names)}, and no other" if names[1:] else f"only the field {names[0]}"
+        raise _bad(unknown[0], fields[unknown[0]], expected)
 
 
 def _text(fields: Mapping[str, Any]) -> str:

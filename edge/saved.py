@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from edge.edge import Edge
-from edge.errors import NotNow
 from edge.frames import EVENT_OF_STATUS, stored_frames, usage
 from schemas.events import TurnSaved
 from schemas.ids import ReplyId, UserId
-from topics.errors import TopicsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +47,7 @@ class SavedReply:
 
 async def saved_reply(edge: Edge, user: UserId, reply: ReplyId) -> SavedReply | None:
     """None when the store has no such answer for that user. Raises NotNow when it cannot be read."""
-    try:
-        turns = await asyncio.to_thread(edge.store.turns_of_reply, user, reply)
-    except TopicsError as error:
-        raise NotNow("saved conversations cannot be read now", retry_after_s=1) from error
+    turns = await edge.stored(lambda store: store.turns_of_reply(user, reply))
     by_role = {turn.turn.role: turn for turn in turns}
     answer = by_role.get("assistant")
     return SavedReply(answer, by_role.get("user")) if answer else None

@@ -117,19 +117,25 @@ class MessagePosted:
 
 @dataclass(frozen=True, slots=True)
 class ConversationRenamed:
-    """Its user gave a conversation another title."""
+    """Its user gave a conversation another title. `at_ms`: as in ConversationDeleted."""
 
     user: UserId
     conversation: ConversationId
     title: str
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationDeleted:
-    """Its user deleted a conversation; no turn that was said before comes back. The id may be used again."""
+    """Its user deleted a conversation; no turn that was asked for before comes back. The id may be used again.
+
+    `at_ms` is given by intake, not by the edge: the log time in `messages`, made later than all of the conversation
+    before it and earlier than all after it, so that whoever reads `turns` in any order tells the two apart.
+    """
 
     user: UserId
     conversation: ConversationId
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +273,11 @@ class EdgeBeat:
 
 @dataclass(frozen=True, slots=True)
 class TurnSaved:
-    """One message of a conversation for the store; the same message again is the same turn."""
+    """One message of a conversation for the store; the same message again is the same turn.
+
+    `posted_ms`, the time of the user's message in `messages`, is the same for question and answer: a deletion at that
+    time or later erases both, whenever they are read.
+    """
 
     user: UserId
     conversation: ConversationId
@@ -280,6 +290,7 @@ class TurnSaved:
     reason: str | None = None
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    posted_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +329,10 @@ class ParkedMessage:
 
 @dataclass(frozen=True, slots=True)
 class ConversationKept:
-    """Intake's state of one conversation as its changelog holds it. `loading`: the store's answer is awaited."""
+    """Intake's state of one conversation as its changelog holds it. `loading`: the store's answer is awaited.
+
+    `deleted_ms`: when it was last deleted; all that is said in it is said later.
+    """
 
     user: UserId
     conversation: ConversationId
@@ -328,6 +342,7 @@ class ConversationKept:
     keys: tuple[ClientKey, ...]
     open_reply: ReplyId | None
     parked: tuple[ParkedMessage, ...]
+    deleted_ms: int = 0
 
 
 # schemas, dead-letters

@@ -14,6 +14,8 @@ from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
+    """`posted_ms`: the log time of its message in `messages`."""
+
     user: UserId
     account: str
     plan: str
@@ -30,6 +32,7 @@ class Accepted:
     on_disconnect: str
     checked: bool
     tokenizer: str
+    posted_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         on_disconnect=message.on_disconnect,
         checked=False,
         tokenizer=model.tokenizer.fingerprint,
+        posted_ms=parked.since_ms,
     )
     request = GenerateRequested(
         reply=message.reply,
@@ -139,6 +140,7 @@ def _user_turn(model: Model, kept: ConversationKept, parked: ParkedMessage, prom
         created_ms=parked.since_ms,
         client_key=message.client_key,
         body_hash=message.body_hash,
+        posted_ms=parked.since_ms,
     )
 
 

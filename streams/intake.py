@@ -12,9 +12,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from schemas.events import ConversationKept, HistoryLoaded, MessagePosted, ParkedMessage, ReplySettled, Tick, Turn
+from schemas.events import (
+    ConversationDeleted,
+    ConversationKept,
+    ConversationRenamed,
+    HistoryLoaded,
+    MessagePosted,
+    ParkedMessage,
+    ReplySettled,
+    Tick,
+    Turn,
+)
 from schemas.ids import ConversationId, UserId
-from schemas.reply_records import Rejected
+from schemas.reply_records import Rejected, Stopped
 from streams.admission import Answer, Model, admit, busy, evolve
 from streams.stage import NOTHING, Decision, HistoryWanted, Message, Stage
 from topics.catalog import INTAKE_STATE, MESSAGES, MINUTE
@@ -73,6 +83,10 @@ class Intake(Stage):
                 return self._loaded(partition, loaded, message.at_ms)
             case ReplySettled() as settled:
                 return self._settled(partition, settled, message.at_ms)
+            case ConversationRenamed() as renamed:
+                return self._renamed(partition, renamed, message.at_ms)
+            case ConversationDeleted() as deleted:
+                return self._deleted(partition, deleted, message.at_ms)
             case Tick():
                 waiting = [partition.kept[key] for key in sorted(partition.parked)]
                 return _joined([self._answer(partition, kept, message.at_ms) for kept in waiting if not kept.loading])
@@ -91,7 +105,7 @@ class Intake(Stage):
         kept = known or ConversationKept(posted.user, posted.conversation, now_ms, True, (), (), None, ())
         if sum(len(parked.message.text) for parked in kept.parked) > MOST_PARKED_CHARACTERS:
             return self._decision([Answer(posted, busy(kept))])  # its state would outgrow a record of the changelog
-        kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, now_ms)))
+        kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, _later(kept, now_ms))))
         if not kept.loading:
             return self._answer(partition, kept, now_ms)
         partition.put(kept)
@@ -115,6 +129,25 @@ class Intake(Stage):
             return NOTHING
         turns = self._fitting((*kept.turns, settled.turn)) if settled.turn else kept.turns
         return self._answer(partition, replace(kept, open_reply=None, turns=turns, touched_ms=now_ms), now_ms)
+
+    def _renamed(self, partition: Partition, renamed: ConversationRenamed, now_ms: int) -> Decision:
+        kept = partition.kept.get((renamed.user, renamed.conversation))
+        if kept and kept.deleted_ms and not (kept.keys or kept.parked):
+            return NOTHING  # it is deleted, and nothing was said in it since
+        at_ms = _later(kept, now_ms) if kept else now_ms
+        return Decision(then=(self._routes.conversation(replace(renamed, at_ms=at_ms)),))
+
+    def _deleted(self, partition: Partition, deleted: ConversationDeleted, now_ms: int) -> Decision:
+        """Forgets the conversation, whatever is still to come for it; what is said in it from now on is a new one."""
+        user, conversation = deleted.user, deleted.conversation
+        kept = partition.kept.get((user, conversation))
+        at_ms = max(_later(kept, now_ms), kept.touched_ms) if kept else now_ms
+        partition.put(ConversationKept(user, conversation, now_ms, False, (), (), None, (), at_ms))
+        gone = Rejected("conversation_deleted", f"conversation {conversation!r} was deleted while this message waited")
+        told = [self._routes.reply(parked.message.reply, gone) for parked in kept.parked] if kept else []
+        if kept and kept.open_reply:
+            told.append(self._routes.reply(kept.open_reply, Stopped("user")))
+        return Decision(tuple(told), (self._routes.conversation(replace(deleted, at_ms=at_ms)),))
 
     def _fitting(self, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
         """The newest turns, as many as any model's context could take."""
@@ -187,6 +220,11 @@ class Intake(Stage):
         for place, partition in self._partitions.items():
             if partition.parked:
                 yield Output(place, "", Tick())
+
+
+def _later(kept: ConversationKept, now_ms: int) -> int:
+    """The log time, but later than the last deletion: two records may have the same millisecond."""
+    return max(now_ms, kept.deleted_ms + 1)
 
 
 def _forget_idle(partition: Partition, now_ms: int) -> None:

@@ -100,6 +100,7 @@ def assistant_turn(watched: Watched, accepted: Accepted, ended_ms: int) -> TurnS
         reason=reply.reason,
         prompt_tokens=accepted.prompt_tokens,
         completion_tokens=len(reply.ids),
+        posted_ms=accepted.posted_ms,
     )
 
 

@@ -10,7 +10,14 @@ from itertools import count
 from typing import Any
 
 from schemas.codec import Codec
-from schemas.events import GenerateAssigned, GenerateRequested, TurnSaved, UsageRecorded
+from schemas.events import (
+    ConversationDeleted,
+    ConversationRenamed,
+    GenerateAssigned,
+    GenerateRequested,
+    TurnSaved,
+    UsageRecorded,
+)
 from schemas.ids import (
     ConversationId,
     Incarnation,
@@ -78,6 +85,12 @@ class Routes:
     def turn(self, saved: TurnSaved) -> Output:
         key = f"{saved.user}/{saved.conversation}/{saved.turn.message}"
         return Output(Place(catalog.TURNS, self.of_user(saved.user)), key, saved)
+
+    def conversation(self, changed: ConversationRenamed | ConversationDeleted) -> Output:
+        """What becomes of a whole conversation, among its turns."""
+        return Output(
+            Place(catalog.TURNS, self.of_user(changed.user)), f"{changed.user}/{changed.conversation}", changed
+        )
 
     def usage(self, recorded: UsageRecorded) -> Output:
         return Output(Place(catalog.USAGE, self.of_user(recorded.user)), recorded.reply, recorded)

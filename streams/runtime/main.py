@@ -71,8 +71,8 @@ def settlement(cell: Cell, _: Incarnation) -> Stage:
     return Settlement(cell.routes)
 
 
-def history(_: Cell, __: Incarnation) -> Stage:
-    return History()
+def history(cell: Cell, _: Incarnation) -> Stage:
+    return History(anew=cell.store.empty())
 
 
 def supervisor(cell: Cell, incarnation: Incarnation) -> Stage:

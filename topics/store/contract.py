@@ -1,28 +1,31 @@
 """The conversation store as its callers see it: what `turns` says, indexed for prompts, lists and expired replies.
 
-In: saved turns with their offsets. Out: values. The same turns saved again, in any order, from any offset on, give
-the same content. What is unknown is an empty answer; a store that cannot answer raises Unavailable.
-`tests/contract/test_store.py` is what an implementation must pass.
+In: records of `turns` with their offsets. Out: values. The same records saved again, in any order, from any offset on,
+give the same content: a deletion erases what was posted at its time or earlier, before it comes and after it. What is
+unknown is an empty answer; a store that cannot answer raises Unavailable. `tests/contract/test_store.py` is what an
+implementation must pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
-from schemas.events import ClientKey, Turn, TurnSaved
+from schemas.events import ClientKey, ConversationDeleted, ConversationRenamed, Turn, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 
-TITLE_CHARACTERS = 200
+TITLE_CHARACTERS = 80
+
+Saved: TypeAlias = TurnSaved | ConversationRenamed | ConversationDeleted
 
 
 @dataclass(frozen=True, slots=True)
 class SavedAt:
-    """A turn and its offset in `turns`. One partition holds all turns of a user, so offsets order them."""
+    """A record and its offset in `turns`. One partition holds all records of a user, so offsets order them."""
 
     offset: int
-    saved: TurnSaved
+    saved: Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A line of that list. `count` counts messages; `title` is the beginning of the first one's text."""
+    """A line of that list. `count` counts messages; `title` is what its user called it, else `title_of` the first."""
 
     id: ConversationId
     created_ms: int
@@ -61,8 +64,12 @@ class Store(Protocol):
     The turns of a conversation are ordered by when their reply was first saved, the user's before the assistant's.
     """
 
-    def save(self, turns: Iterable[SavedAt]) -> None:
-        """All or none, and durable on return. Of two versions of a message, the one of the higher offset stays."""
+    def save(self, records: Iterable[SavedAt]) -> None:
+        """All or none, and durable on return. Of two versions of a message, the one of the higher offset stays; of two
+        names of a conversation, the later one."""
+
+    def empty(self) -> bool:
+        """Whether nothing was ever saved."""
 
     def history(self, user: UserId, conversation: ConversationId, limit_tokens: int, keys_since_ms: int = 0) -> History:
         """The newest turns whose token ids together are at most `limit_tokens`; every key used since then."""
@@ -70,10 +77,18 @@ class Store(Protocol):
     def conversations(self, user: UserId, limit: int, before: Cursor | None = None) -> tuple[Conversation, ...]:
         """The newest first, from after `before` on."""
 
+    def conversation(self, user: UserId, conversation: ConversationId) -> Conversation | None:
+        """Its line in the list; None if it is not there."""
+
+    def deleted_ms(self, user: UserId, conversation: ConversationId) -> int:
+        """When the conversation was last deleted, in log time; 0 if it never was."""
+
     def messages(
         self, user: UserId, conversation: ConversationId, limit: int, before: MessageId | None = None
     ) -> tuple[TurnSaved, ...]:
         """The last `limit` messages, or the last before `before`; oldest first."""
+
+    def has_message(self, user: UserId, conversation: ConversationId, message: MessageId) -> bool: ...
 
     def turns_of_reply(self, user: UserId, reply: ReplyId) -> tuple[TurnSaved, ...]:
         """The user's turn and the assistant's, as far as they are saved."""
@@ -82,3 +97,12 @@ class Store(Protocol):
         """The reply that won this Idempotency-Key, with the hash of the body it came with."""
 
     def close(self) -> None: ...
+
+
+def title_of(text: str) -> str:
+    """The beginning of a text in one line: cut after a word, unless that would leave little of it."""
+    line = " ".join(text.split(None, TITLE_CHARACTERS))
+    if len(line) <= TITLE_CHARACTERS:
+        return line
+    whole, _, _ = line[:TITLE_CHARACTERS].rpartition(" ")
+    return f"{whole if len(whole) > TITLE_CHARACTERS // 2 else line[: TITLE_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"

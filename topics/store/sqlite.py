@@ -1,7 +1,8 @@
-"""The embedded conversation store: one SQLite file that several processes read and write at once.
+"""The embedded conversation store: one SQLite file that several processes read at once and one stage writes.
 
-In: saved turns. Out: see `topics/store/contract.py`. A turn is kept as its Avro record, so that a new field needs no
-migration; the columns beside it are what is looked up or ordered by. SCHEMA_VERSION is the file's `user_version`.
+In: records of `turns`. Out: see `topics/store/contract.py`. A turn is kept as its Avro record, so that a new field
+needs no migration; the columns beside it are what is looked up or ordered by. SCHEMA_VERSION is its `user_version`.
+The file is in WAL mode: readers see the last commit and wait for nobody, also while history writes.
 """
 
 from __future__ import annotations
@@ -15,79 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from schemas.codec import Codec
-from schemas.events import ClientKey, TurnSaved
+from schemas.events import ClientKey, ConversationDeleted, ConversationRenamed, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from topics.errors import Unavailable
-from topics.store.contract import TITLE_CHARACTERS, Conversation, Cursor, History, SavedAt
+from topics.store import sqlite_schema as sql
+from topics.store.contract import Conversation, Cursor, History, SavedAt, title_of
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = len(sql.STEPS)
 BUSY_TIMEOUT_S = 5.0
 
-_TABLES = """
-CREATE TABLE turns (
-    id INTEGER PRIMARY KEY,
-    user TEXT NOT NULL,
-    conversation TEXT NOT NULL,
-    message TEXT NOT NULL,
-    reply TEXT NOT NULL,
-    role TEXT NOT NULL,
-    created_ms INTEGER NOT NULL,
-    tokens INTEGER NOT NULL,
-    first_offset INTEGER NOT NULL,
-    newest_offset INTEGER NOT NULL,
-    client_key TEXT,
-    title TEXT NOT NULL,
-    record BLOB NOT NULL,
-    UNIQUE (user, conversation, message)
-) STRICT;
-CREATE INDEX turns_in_order ON turns (user, conversation, reply, role, first_offset, message, tokens, created_ms);
-CREATE INDEX turns_by_key ON turns (user, conversation, client_key, first_offset) WHERE client_key IS NOT NULL;
-CREATE INDEX turns_by_reply ON turns (user, reply);
-"""
-
-_SAVE = """
-INSERT INTO turns (user, conversation, message, reply, role, created_ms, tokens, first_offset, newest_offset,
-                   client_key, title, record)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (user, conversation, message) DO UPDATE SET
-    reply = excluded.reply, role = excluded.role, created_ms = excluded.created_ms, tokens = excluded.tokens,
-    newest_offset = excluded.newest_offset, client_key = excluded.client_key, title = excluded.title,
-    record = excluded.record
-WHERE excluded.newest_offset > turns.newest_offset
-"""
-
-_SAVED_EARLIER = """
-UPDATE turns SET first_offset = ?4 WHERE user = ?1 AND conversation = ?2 AND message = ?3 AND first_offset > ?4
-"""
-
-# The first offset of a reply is that of its user's turn: an answer that was saved late still follows its question.
-_ORDERED = """
-SELECT id, message, tokens FROM (
-    SELECT id, message, tokens, role = 'assistant' AS answer, first_offset,
-           min(first_offset) OVER (PARTITION BY reply) AS exchange
-    FROM turns INDEXED BY turns_in_order WHERE user = ? AND conversation = ?)
-ORDER BY exchange DESC, answer DESC, first_offset DESC
-"""
-
-_CONVERSATIONS = """
-SELECT conversation, min(created_ms), max(created_ms) AS updated_ms, count(*),
-       (SELECT title FROM turns AS t WHERE t.user = turns.user AND t.conversation = turns.conversation
-        ORDER BY first_offset LIMIT 1)
-FROM turns WHERE user = ?1 GROUP BY conversation
-HAVING ?2 IS NULL OR (max(created_ms), conversation) < (?2, ?3)
-ORDER BY updated_ms DESC, conversation DESC LIMIT ?4
-"""
-
-_KEYS = """
-SELECT record FROM turns
-WHERE user = ? AND conversation = ? AND client_key IS NOT NULL AND created_ms >= ? ORDER BY first_offset
-"""
-
-_KEY = "SELECT record FROM turns WHERE user = ? AND conversation = ? AND client_key = ? ORDER BY first_offset LIMIT 1"
-
-_OF_REPLY = "SELECT record FROM turns WHERE user = ? AND reply = ? ORDER BY role = 'assistant', first_offset"
-
-_RECORDS = "SELECT id, record FROM turns WHERE id IN (SELECT value FROM json_each(?))"
+_NEWEST = Cursor(2**63 - 1, ConversationId(""))
+_DAMAGED = "it is damaged: stop Laneway, move it away with its -wal and -shm, start again; history builds it anew"
+_ADVICE = {
+    sqlite3.SQLITE_FULL: "free some space on its disk; what could not be saved is saved then",
+    sqlite3.SQLITE_IOERR: "its disk does not read or write as it should: look at the disk and its free space",
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_CANTOPEN: "its folder must be there, and this process must be allowed to write in it",
+    sqlite3.SQLITE_READONLY: "this process must be allowed to write the file and its folder",
+    sqlite3.SQLITE_BUSY: f"another process has held it for {BUSY_TIMEOUT_S:g} s",
+}
 
 
 class SqliteStore:
@@ -108,42 +56,72 @@ class SqliteStore:
             self._connection.close()
             raise
 
-    def save(self, turns: Iterable[SavedAt]) -> None:
-        rows = [self._row(turn) for turn in turns]
-        places = [(*row[:3], row[8]) for row in rows]
-        with self._lock, self._errors(), self._writing():
-            self._connection.executemany(_SAVE, rows)
-            self._connection.executemany(_SAVED_EARLIER, places)
+    def save(self, records: Iterable[SavedAt]) -> None:
+        turns: list[tuple[Any, ...]] = []
+        renamed: list[tuple[Any, ...]] = []
+        deleted: list[tuple[Any, ...]] = []
+        for record in records:
+            match record.saved:
+                case TurnSaved() as turn:
+                    turns.append(self._row(turn, record.offset))
+                case ConversationRenamed() as change:
+                    renamed.append((change.user, change.conversation, change.title, change.at_ms, record.offset))
+                case ConversationDeleted() as change:
+                    deleted.append((change.user, change.conversation, change.at_ms))
+        with self._lock, self._errors(), self._transaction("BEGIN IMMEDIATE"):
+            for statement, rows in (
+                *((statement, deleted) for statement in sql.DELETE),
+                (sql.SAVE, turns),
+                (sql.SAVED_EARLIER, [(*row[:3], row[7]) for row in turns]),
+                (sql.RENAME, renamed),
+                (sql.SUMMARIZE, sorted({row[:2] for row in (*turns, *deleted)})),
+            ):
+                self._connection.executemany(statement, rows)
+
+    def empty(self) -> bool:
+        return not self._query(sql.ANYTHING)[0][0]
 
     def history(self, user: UserId, conversation: ConversationId, limit_tokens: int, keys_since_ms: int = 0) -> History:
         newest: list[int] = []
-        for row, _, tokens in self._query(_ORDERED, user, conversation):
-            limit_tokens -= tokens
-            if limit_tokens < 0:
-                break
-            newest.append(row)
-        turns = tuple(saved.turn for saved in self._records(newest))
-        keyed = self._query(_KEYS, user, conversation, keys_since_ms)
+        with self._snapshot():
+            for row, _, tokens in self._rows(sql.ORDERED, user, conversation):
+                limit_tokens -= tokens
+                if limit_tokens < 0:
+                    break
+                newest.append(row)
+            turns = tuple(saved.turn for saved in self._records(newest))
+            keyed = self._rows(sql.KEYS, user, conversation, keys_since_ms)
         return History(turns, tuple(_client_key(self._codec.decode(record)) for (record,) in keyed))
 
     def conversations(self, user: UserId, limit: int, before: Cursor | None = None) -> tuple[Conversation, ...]:
-        updated_ms, conversation = before or (None, None)
-        return tuple(Conversation(*row) for row in self._query(_CONVERSATIONS, user, updated_ms, conversation, limit))
+        return tuple(Conversation(*row) for row in self._query(sql.LIST, user, *(before or _NEWEST), limit))
+
+    def conversation(self, user: UserId, conversation: ConversationId) -> Conversation | None:
+        found = self._query(sql.LINE, user, conversation)
+        return Conversation(*found[0]) if found else None
+
+    def deleted_ms(self, user: UserId, conversation: ConversationId) -> int:
+        found = self._query(sql.DELETED, user, conversation)
+        return found[0][0] or 0 if found else 0
 
     def messages(
         self, user: UserId, conversation: ConversationId, limit: int, before: MessageId | None = None
     ) -> tuple[TurnSaved, ...]:
-        newest = [(row, message) for row, message, _ in self._query(_ORDERED, user, conversation)]
-        if before is not None:
-            place = next((n for n, (_, message) in enumerate(newest) if message == before), len(newest))
-            newest = newest[place + 1 :]
-        return self._records([row for row, _ in newest[:limit]])
+        with self._snapshot():
+            newest = [(row, message) for row, message, _ in self._rows(sql.ORDERED, user, conversation)]
+            if before is not None:
+                place = next((n for n, (_, message) in enumerate(newest) if message == before), len(newest))
+                newest = newest[place + 1 :]
+            return self._records([row for row, _ in newest[:limit]])
+
+    def has_message(self, user: UserId, conversation: ConversationId, message: MessageId) -> bool:
+        return bool(self._query(sql.HAS_MESSAGE, user, conversation, message))
 
     def turns_of_reply(self, user: UserId, reply: ReplyId) -> tuple[TurnSaved, ...]:
-        return tuple(self._codec.decode(record) for (record,) in self._query(_OF_REPLY, user, reply))
+        return tuple(self._codec.decode(record) for (record,) in self._query(sql.OF_REPLY, user, reply))
 
     def reply_for_key(self, user: UserId, conversation: ConversationId, client_key: str) -> ClientKey | None:
-        found = self._query(_KEY, user, conversation, client_key)
+        found = self._query(sql.KEY, user, conversation, client_key)
         return _client_key(self._codec.decode(found[0][0])) if found else None
 
     def close(self) -> None:
@@ -153,28 +131,31 @@ class SqliteStore:
     def _prepare(self) -> None:
         connection = self._connection
         connection.execute("PRAGMA synchronous = FULL")
-        with self._writing():
+        connection.execute("PRAGMA secure_delete = ON")  # what was deleted is overwritten, not only unlinked
+        connection.create_function("title_of", 1, title_of, deterministic=True)
+        with self._transaction("BEGIN IMMEDIATE"):
             [version] = connection.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
                 raise Unavailable(
                     f"{self._path}: written with schema version {version}; this Laneway knows up to {SCHEMA_VERSION}"
                 )
-            if version == 0:
-                for statement in _TABLES.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            for statement in ";".join(sql.STEPS[version:]).split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("PRAGMA journal_mode = WAL")
 
     def _query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock, self._errors():
-            return self._connection.execute(statement, values).fetchall()
+            return self._rows(statement, *values)
+
+    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._connection.execute(statement, values).fetchall()
 
     def _records(self, newest_first: Sequence[int]) -> tuple[TurnSaved, ...]:
-        records: dict[int, bytes] = dict(self._query(_RECORDS, json.dumps(newest_first)))
+        records: dict[int, bytes] = dict(self._rows(sql.RECORDS, json.dumps(newest_first)))
         return tuple(self._codec.decode(records[row]) for row in reversed(newest_first))
 
-    def _row(self, turn: SavedAt) -> tuple[str | int | bytes | None, ...]:
-        saved = turn.saved
+    def _row(self, saved: TurnSaved, offset: int) -> tuple[str | int | bytes | None, ...]:
         return (
             saved.user,
             saved.conversation,
@@ -183,17 +164,23 @@ class SqliteStore:
             saved.turn.role,
             saved.created_ms,
             len(saved.turn.token_ids) // 4,
-            turn.offset,
-            turn.offset,
+            offset,
             saved.client_key,
-            saved.turn.text[:TITLE_CHARACTERS],
+            title_of(saved.turn.text),
             self._codec.encode(saved),
+            saved.posted_ms or saved.created_ms,
         )
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _snapshot(self) -> Iterator[None]:
+        """Several queries that see one moment, though a conversation is deleted meanwhile."""
+        with self._lock, self._errors(), self._transaction("BEGIN"):
+            yield
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
         with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(begin)
             yield
 
     @contextlib.contextmanager
@@ -201,7 +188,9 @@ class SqliteStore:
         try:
             yield
         except sqlite3.Error as error:
-            raise Unavailable(f"{self._path}: {error}") from error
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of an extended code says where
+            advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
+            raise Unavailable(f"{self._path}: {error}{advice}") from error
 
 
 def _client_key(saved: TurnSaved) -> ClientKey:

@@ -34,6 +34,7 @@ from topics.log import Place
 from topics.log import Record as LogRecord
 from topics.memory import MemoryLog, MemoryReader
 from topics.outputs import Encoder, Routes, reply_of_key
+from topics.store.contract import SavedAt
 from topics.store.sqlite import SqliteStore
 
 SIZES = Sizes(users=4, replies=4)
@@ -109,7 +110,10 @@ class BreakableReader(MemoryReader):
 
 
 class RunningEdge:
-    """`script` says what the pipeline writes when it reads a message; `write` adds more to any reply."""
+    """`script` says what the pipeline writes when it reads a message; `write` adds more to any reply.
+
+    What is to become of a conversation is in `changes`, and in the store if the pipeline `carries_out`.
+    """
 
     def __init__(self, folder: Path, script: Script = three_tokens, **settings: Any) -> None:
         self.keys = folder / "keys.json"
@@ -119,6 +123,8 @@ class RunningEdge:
         self.store = SqliteStore(folder / "store.sqlite")
         self.script = script
         self.posted: list[MessagePosted] = []
+        self.changes: list[Any] = []
+        self.carries_out = True
         config = EdgeConfig(keys=self.keys, cell_key=CELL_KEY, drain=0.0, models=("m1", "m2"))
         self.process = EdgeProcess(
             replace(config, **settings), Surroundings(self.log, self.store, SIZES, CODEC), port=0
@@ -202,9 +208,14 @@ class RunningEdge:
     def _pipeline(self) -> None:
         while not self._ended.is_set():
             for record in self._reader.poll(100, 0.05):
-                posted = CODEC.decode(record.value)
-                self.posted.append(posted)
-                self.write(posted.reply, *self.script(posted))
+                event = CODEC.decode(record.value)
+                if isinstance(event, MessagePosted):
+                    self.posted.append(event)
+                    self.write(event.reply, *self.script(event))
+                else:
+                    self.changes.append(event)
+                    if self.carries_out:
+                        self.store.save([SavedAt(record.offset, replace(event, at_ms=record.timestamp_ms))])
 
 
 def write_keys(path: Path, users: Mapping[str, str]) -> None:

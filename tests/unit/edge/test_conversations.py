@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from edge.conversations import page_text, read_page
 from edge.errors import BadRequest
-from schemas.events import Turn, TurnSaved
+from schemas.events import ConversationDeleted, ConversationRenamed, Turn, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from tests.unit.edge.running_edge import RunningEdge
 from topics.errors import Unavailable
@@ -36,6 +39,11 @@ def get(edge: RunningEdge, path: str, **query: object) -> Any:
     with edge.client() as client:
         answer = client.get(path, params={name: str(value) for name, value in query.items()})
     return answer.json() if answer.status_code == 200 else answer
+
+
+def ask(edge: RunningEdge, method: str, path: str, key: str = "alice-key", **options: Any) -> httpx.Response:
+    with edge.client(key) as client:
+        return client.request(method, path, **options)
 
 
 def pages(edge: RunningEdge, path: str, name: str) -> list[list[dict[str, Any]]]:
@@ -113,3 +121,80 @@ def test_a_store_that_cannot_answer_is_503(stored: RunningEdge, monkeypatch: pyt
     answer = get(stored, "/v1/conversations")
     assert answer.status_code == 503
     assert "disk" not in answer.text
+
+
+def test_a_page_before_a_message_that_is_not_there_is_400(stored: RunningEdge) -> None:
+    for before in ("zz", "", "u-c2-2", "u-theirs-100"):
+        answer = get(stored, "/v1/conversations/c1", before=before)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "before"), before
+    assert get(stored, "/v1/conversations/c1", before="u-c1-1")["messages"] == []
+    assert get(stored, "/v1/conversations/theirs", before="u-theirs-100").status_code == 404
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[RunningEdge]:
+    """Alice has `c1` and `c2`, Bob has `theirs`."""
+    with RunningEdge(tmp_path, accept_timeout=1.0) as edge:
+        edge.store.save([saved("c1", 1), saved("c2", 2), saved("theirs", 3, "bob")])
+        yield edge
+
+
+def titles(edge: RunningEdge) -> dict[str, str]:
+    return {line["id"]: line["title"] for line in get(edge, "/v1/conversations")["conversations"]}
+
+
+def test_a_renamed_conversation_is_listed_under_its_name_once_that_is_answered(mine: RunningEdge) -> None:
+    answer = ask(mine, "PATCH", "/v1/conversations/c1", json={"title": " To Rome  "})
+    assert (answer.status_code, answer.json()["title"]) == (200, "To Rome")
+    assert titles(mine) == {"c2": "text 2", "c1": "To Rome"}
+    assert get(mine, "/v1/conversations/c1")["title"] == "To Rome"
+    assert mine.changes == [ConversationRenamed(UserId("alice"), ConversationId("c1"), "To Rome")]
+
+
+def test_a_deleted_conversation_is_gone_once_that_is_answered_and_may_be_begun_again(mine: RunningEdge) -> None:
+    answer = ask(mine, "DELETE", "/v1/conversations/c1")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert titles(mine) == {"c2": "text 2"}
+    assert get(mine, "/v1/conversations/c1").status_code == 404
+    assert ask(mine, "DELETE", "/v1/conversations/c1").status_code == 404
+    assert mine.changes == [ConversationDeleted(UserId("alice"), ConversationId("c1"))]
+    mine.store.save([saved("c1", 1), saved("c1", again := time.time_ns() // 1_000_000 + 1)])
+    assert titles(mine) == {"c1": f"text {again}", "c2": "text 2"}
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+def test_an_unknown_and_a_foreign_conversation_cannot_be_changed_and_look_alike(
+    stored: RunningEdge, method: str
+) -> None:
+    answers = [ask(stored, method, f"/v1/conversations/{c}", json={"title": "x"}) for c in ("nowhere", "theirs")]
+    assert {answer.status_code for answer in answers} == {404}
+    assert answers[0].content == answers[1].content
+    assert stored.changes == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"title": None}, {"title": 7}, {"title": " \t"}, {"title": "x" * 201}, {"title": "a\nb"}, {"title": "\x00"}],
+)
+def test_a_bad_title_is_400_and_named(stored: RunningEdge, body: dict[str, object]) -> None:
+    answer = ask(stored, "PATCH", "/v1/conversations/c1", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "title")
+    assert "1 to 200 characters" in answer.json()["error"]["message"]
+
+
+def test_an_unknown_field_beside_the_title_is_400(stored: RunningEdge) -> None:
+    answer = ask(stored, "PATCH", "/v1/conversations/c1", json={"title": "x", "colour": "red"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "colour")
+    assert stored.changes == []
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+def test_a_change_that_the_store_does_not_show_in_time_is_503_and_may_be_sent_again(
+    mine: RunningEdge, method: str
+) -> None:
+    mine.carries_out = False
+    answer = ask(mine, method, "/v1/conversations/c1", json={"title": "x"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    mine.carries_out = True
+    assert ask(mine, method, "/v1/conversations/c1", json={"title": "x"}).is_success
+    assert len(mine.changes) == 2

@@ -1,0 +1,140 @@
+"""The embedded store's tables and every statement on them.
+
+`turns` holds what was said, `conversations` a line for each conversation: what its turns come to, its name, and when it
+was last deleted. The line outlives a deletion, since turns of the time before may come late or again.
+`tests/unit/topics/test_sqlite_store.py` looks at the plan of each statement: none reads a whole table.
+"""
+
+from __future__ import annotations
+
+_TURNS = """
+CREATE TABLE turns (
+    id INTEGER PRIMARY KEY,
+    user TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    message TEXT NOT NULL,
+    reply TEXT NOT NULL,
+    role TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    tokens INTEGER NOT NULL,
+    first_offset INTEGER NOT NULL,
+    newest_offset INTEGER NOT NULL,
+    client_key TEXT,
+    title TEXT NOT NULL,
+    record BLOB NOT NULL,
+    UNIQUE (user, conversation, message)
+) STRICT;
+CREATE INDEX turns_in_order ON turns (user, conversation, reply, role, first_offset, message, tokens, created_ms);
+CREATE INDEX turns_by_key ON turns (user, conversation, client_key, first_offset) WHERE client_key IS NOT NULL;
+CREATE INDEX turns_by_reply ON turns (user, reply);
+"""
+
+_CONVERSATIONS = """
+ALTER TABLE turns ADD COLUMN posted_ms INTEGER NOT NULL DEFAULT 0;
+UPDATE turns SET posted_ms = created_ms, title = title_of(title);
+CREATE TABLE conversations (
+    user TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    messages INTEGER NOT NULL DEFAULT 0,
+    created_ms INTEGER NOT NULL DEFAULT 0,
+    updated_ms INTEGER NOT NULL DEFAULT 0,
+    begins TEXT NOT NULL DEFAULT '',
+    title TEXT,
+    renamed_ms INTEGER,
+    renamed_offset INTEGER,
+    deleted_ms INTEGER,
+    PRIMARY KEY (user, conversation)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX conversations_newest ON conversations (user, updated_ms, conversation) WHERE messages > 0;
+INSERT INTO conversations (user, conversation, messages, created_ms, updated_ms, begins)
+SELECT user, conversation, count(*), min(created_ms), max(created_ms),
+       (SELECT title FROM turns AS t WHERE t.user = turns.user AND t.conversation = turns.conversation
+        ORDER BY role <> 'user', first_offset LIMIT 1)
+FROM turns GROUP BY user, conversation;
+"""
+
+# The n-th takes a file from schema version n to n + 1.
+STEPS = (_TURNS, _CONVERSATIONS)
+
+SAVE = """
+INSERT INTO turns (user, conversation, message, reply, role, created_ms, tokens, first_offset, newest_offset,
+                   client_key, title, record, posted_ms)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12
+WHERE ?12 > coalesce((SELECT deleted_ms FROM conversations WHERE user = ?1 AND conversation = ?2), -1)
+ON CONFLICT (user, conversation, message) DO UPDATE SET
+    reply = excluded.reply, role = excluded.role, created_ms = excluded.created_ms, tokens = excluded.tokens,
+    newest_offset = excluded.newest_offset, client_key = excluded.client_key, title = excluded.title,
+    record = excluded.record, posted_ms = excluded.posted_ms
+WHERE excluded.newest_offset > turns.newest_offset
+"""
+
+SAVED_EARLIER = """
+UPDATE turns SET first_offset = ?4 WHERE user = ?1 AND conversation = ?2 AND message = ?3 AND first_offset > ?4
+"""
+
+RENAME = """
+INSERT INTO conversations (user, conversation, title, renamed_ms, renamed_offset) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (user, conversation) DO UPDATE SET
+    title = excluded.title, renamed_ms = excluded.renamed_ms, renamed_offset = excluded.renamed_offset
+WHERE excluded.renamed_ms > coalesce(deleted_ms, -1)
+  AND (excluded.renamed_ms, excluded.renamed_offset) > (coalesce(renamed_ms, -1), coalesce(renamed_offset, -1))
+"""
+
+# In this order: when, its name, its turns.
+DELETE = (
+    """
+    INSERT INTO conversations (user, conversation, deleted_ms) VALUES (?1, ?2, ?3)
+    ON CONFLICT (user, conversation) DO UPDATE SET deleted_ms = max(coalesce(deleted_ms, -1), excluded.deleted_ms)
+    """,
+    """
+    UPDATE conversations SET title = NULL, renamed_ms = NULL, renamed_offset = NULL
+    WHERE user = ?1 AND conversation = ?2 AND renamed_ms <= ?3
+    """,
+    "DELETE FROM turns WHERE user = ?1 AND conversation = ?2 AND posted_ms <= ?3",
+)
+
+SUMMARIZE = """
+INSERT INTO conversations (user, conversation, messages, created_ms, updated_ms, begins)
+SELECT ?1, ?2, count(*), coalesce(min(created_ms), 0), coalesce(max(created_ms), 0), coalesce((
+    SELECT title FROM turns WHERE id = (
+        SELECT id FROM turns WHERE user = ?1 AND conversation = ?2 ORDER BY role <> 'user', first_offset LIMIT 1)), '')
+FROM turns WHERE user = ?1 AND conversation = ?2
+ON CONFLICT (user, conversation) DO UPDATE SET
+    messages = excluded.messages, created_ms = excluded.created_ms, updated_ms = excluded.updated_ms,
+    begins = excluded.begins
+"""
+
+# The first offset of a reply is that of its user's turn: an answer that was saved late still follows its question.
+ORDERED = """
+SELECT id, message, tokens FROM (
+    SELECT id, message, tokens, role = 'assistant' AS answer, first_offset,
+           min(first_offset) OVER (PARTITION BY reply) AS exchange
+    FROM turns INDEXED BY turns_in_order WHERE user = ? AND conversation = ?)
+ORDER BY exchange DESC, answer DESC, first_offset DESC
+"""
+
+_LINE = "SELECT conversation, created_ms, updated_ms, messages, coalesce(title, begins) FROM conversations"
+
+LIST = f"""
+{_LINE} WHERE user = ? AND messages > 0 AND (updated_ms, conversation) < (?, ?)
+ORDER BY updated_ms DESC, conversation DESC LIMIT ?
+"""
+
+LINE = f"{_LINE} WHERE user = ? AND conversation = ? AND messages > 0"
+
+DELETED = "SELECT deleted_ms FROM conversations WHERE user = ? AND conversation = ?"
+
+ANYTHING = "SELECT EXISTS (SELECT 1 FROM conversations)"
+
+HAS_MESSAGE = "SELECT 1 FROM turns WHERE user = ? AND conversation = ? AND message = ?"
+
+KEYS = """
+SELECT record FROM turns
+WHERE user = ? AND conversation = ? AND client_key IS NOT NULL AND created_ms >= ? ORDER BY first_offset
+"""
+
+KEY = "SELECT record FROM turns WHERE user = ? AND conversation = ? AND client_key = ? ORDER BY first_offset LIMIT 1"
+
+OF_REPLY = "SELECT record FROM turns WHERE user = ? AND reply = ? ORDER BY role = 'assistant', first_offset"
+
+RECORDS = "SELECT id, record FROM turns WHERE id IN (SELECT value FROM json_each(?))"
