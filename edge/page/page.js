@@ -4,7 +4,7 @@
 import { Api, explain } from "./api.js";
 import { Composer, followEnd } from "./composer.js";
 import { announce, byId, copyText } from "./dom.js";
-import { forgetAll } from "./outbox.js";
+import { forget, forgetAll, keepDraft } from "./outbox.js";
 import { drawer, Sidebar } from "./sidebar.js";
 import { Talk } from "./talk.js";
 
@@ -14,7 +14,7 @@ const api = new Api();
 const toEnd = followEnd();
 const closeDrawer = drawer();
 const sidebar = new Sidebar(api, {
-  deleted: (id) => id === talk.conversation && go(null),
+  deleted: forgotten,
   titled: (id, title) => id === talk.conversation && entitle(title),
 });
 const composer = new Composer({ send, stop: () => talk.stop() });
@@ -64,6 +64,12 @@ function begun(conversation, text) {
   sidebar.begun(conversation, text);
   sidebar.open(conversation);
   entitle(text);
+}
+
+function forgotten(conversation) {
+  if (conversation === talk.conversation) go(null);
+  forget(conversation);
+  keepDraft(conversation, "");
 }
 
 function send(text) {

@@ -164,8 +164,8 @@ export function drawer() {
   };
   byId("menu").addEventListener("click", () => set(true));
   for (const id of ["close-menu", "shade"]) byId(id).addEventListener("click", () => set(false));
-  byId("sidebar").addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || event.defaultPrevented || !app.classList.contains("drawer")) return;
+  document.addEventListener("keydown", (event) => {
+    if (byId("confirm").open || event.key !== "Escape" || event.defaultPrevented || !app.classList.contains("drawer")) return;
     event.preventDefault();
     set(false);
   });
