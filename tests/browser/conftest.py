@@ -1,4 +1,4 @@
-"""A Chromium and a slow Laneway for the tests of the chat page; without a Chromium they are skipped, with what to do."""
+"""A Chromium and a slow Laneway for the tests of the chat page; without one they are skipped, and say what to do."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ def test_text_can_be_read_in_both_schemes(opened: Callable[..., Chat], scheme: s
     chat = opened(color_scheme=scheme)
     background = chat.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (sum(background) < 150) == (scheme == "dark")
-    pairs = [(ink, paper) for ink in ("--ink", "--soft", "--accent", "--bad", "--warn") for paper in ("--paper", "--side")]
+    inks = "--ink", "--soft", "--accent", "--bad", "--warn"
+    pairs = [(ink, paper) for ink in inks for paper in ("--paper", "--side")]
     pairs += [("--on-accent", "--accent"), ("--ink", "--bubble"), ("--paper", "--bad"), ("--soft", "--raised")]
     assert [(pair, ratio) for pair in pairs if (ratio := chat.evaluate(CONTRAST, list(pair))) < 4.5] == []
 
@@ -65,7 +66,8 @@ def test_nothing_moves_for_who_asked_for_less_motion(opened: Callable[..., Chat]
 def test_every_control_has_a_name_and_the_page_its_landmarks(chat: Chat) -> None:
     chat.ask("```\ncode\n```")
     unnamed = chat.page.locator("button:visible, input:visible, textarea:visible, select:visible").evaluate_all(
-        """(all) => all.filter((one) => !(one.ariaLabel || one.innerText?.trim() || one.labels?.length)).map((one) => one.outerHTML)"""
+        """(all) => all.filter((one) => !(one.ariaLabel || one.innerText?.trim() || one.labels?.length))
+            .map((one) => one.outerHTML)"""
     )
     assert unnamed == []
     expect(chat.page.get_by_role("main")).to_have_count(1)

@@ -27,7 +27,8 @@ EVENTS = [
 READ = """async (chunks) => {
     const { EventParser, eventsOf } = await import("/sse.js");
     const parser = new EventParser();
-    const body = new ReadableStream({ start(to) { chunks.forEach((one) => to.enqueue(new Uint8Array(one))); to.close(); } });
+    const fill = (to) => { chunks.forEach((one) => to.enqueue(new Uint8Array(one))); to.close(); };
+    const body = new ReadableStream({ start: fill });
     const found = [];
     for await (const { type, data, id } of eventsOf(body, parser)) found.push([type, data, id]);
     return [found, parser.retryMs];

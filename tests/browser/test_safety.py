@@ -54,7 +54,9 @@ def test_a_reply_is_made_of_known_elements_and_attributes_only(attacked: Chat) -
 
 
 def test_links_lead_to_web_pages_and_mail_only(attacked: Chat) -> None:
-    attacked.ask("[web](https://example.org/a_(b)?c=d#e) [mail](mailto:a@example.org) [js](javascript:1) https://x.org/.")
+    attacked.ask(
+        "[web](https://example.org/a_(b)?c=d#e) [mail](mailto:a@example.org) [js](javascript:1) https://x.org/."
+    )
     links = attacked.text.locator("a")
     assert links.evaluate_all("(all) => all.map((one) => one.getAttribute('href'))") == [
         "https://example.org/a_(b)?c=d#e",

@@ -65,8 +65,8 @@ def test_a_reader_who_listens_hears_each_block_once(chat: Chat) -> None:
     chat.evaluate(
         """() => {
             window.said = [];
-            const heard = (changes) => changes.forEach((change) => change.addedNodes.forEach((node) => said.push(node.textContent)));
-            new MutationObserver(heard).observe(document.getElementById("announcer"), { childList: true });
+            const added = (change) => [...change.addedNodes].map((node) => node.textContent);
+            new MutationObserver((changes) => said.push(...changes.flatMap(added))).observe(document.getElementById("announcer"), { childList: true });
         }"""
     )
     chat.ask("one and two\n\nthree and four")
