@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from starlette.requests import Request
 from starlette.types import Scope
 
-from edge.auth import Keys, Pass
+from edge.auth import KEY, Keys, Pass
 from edge.errors import Forbidden, Unauthorized
 from edge.seal import Sealer
+from edge.tokens import Tokens
 
 COOKIE = "laneway"
 CSRF_HEADER = "X-CSRF-Token"
@@ -25,9 +26,9 @@ PASS = "laneway.pass"
 class Access:
     """`now` gives seconds since 1970."""
 
-    def __init__(self, keys: Keys, sealer: Sealer, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, keys: Keys, tokens: Tokens | None, sealer: Sealer, now: Callable[[], float] = time.time) -> None:
         self.sealer, self.now = sealer, now
-        self._keys = keys
+        self._keys, self._tokens = keys, tokens
 
     def admit(self, request: Request) -> Pass:
         """Lets a request in, and notes in its scope by what. Raises Unauthorized or Forbidden."""
@@ -45,7 +46,10 @@ class Access:
         scheme, _, secret = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
             raise Unauthorized("no API key given: expected the header Authorization: Bearer <key>, or a session")
-        return self._keys.admit(secret.strip())
+        secret = secret.strip()
+        if self._tokens is not None and secret.count(".") == 2:
+            return self._tokens.admit(secret)
+        return self._keys.admit(secret)
 
     def session(self, sealed: str) -> Pass:
         """Whom a session's cookie lets in, as long as what it was made for still would. Raises Unauthorized."""
@@ -73,11 +77,13 @@ class Access:
     @property
     def version(self) -> int:
         """Grows when somebody may have been let in or out."""
-        return self._keys.version
+        return self._keys.version + (self._tokens.version if self._tokens else 0)
 
     def holds(self, let_in: Pass) -> bool:
         """Whether what let somebody in would do so again."""
-        return self._keys.holder(let_in.credential) is not None
+        if let_in.credential.startswith(KEY):
+            return self._keys.holder(let_in.credential) is not None
+        return self._tokens is not None and self._tokens.trusts(let_in.credential)
 
 
 def pass_of(scope: Scope | Mapping[str, object]) -> Pass | None:

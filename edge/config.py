@@ -25,9 +25,37 @@ class Defaults:
 
 
 @dataclass(frozen=True)
+class TokenConfig:
+    """JWTs of an app that has its own users; none are taken without `jwks`."""
+
+    jwks: Path | None = setting("LANEWAY_JWKS", default=None, doc="JWKS file of who signs JWTs; none are taken without")
+    issuer: str = setting("LANEWAY_JWT_ISSUER", default="", doc="iss that a JWT must have")
+    audience: str = setting("LANEWAY_JWT_AUDIENCE", default="", doc="aud that a JWT must have")
+    user_claim: str = setting("LANEWAY_JWT_USER_CLAIM", default="sub", doc="the claim that names the user")
+    account_claim: str = setting(
+        "LANEWAY_JWT_ACCOUNT_CLAIM", default="account", doc="the claim that names the account; without it the user"
+    )
+    plan_claim: str = setting("LANEWAY_JWT_PLAN_CLAIM", default="plan", doc="the claim that names the plan; else free")
+    prefix: str = setting(
+        "LANEWAY_JWT_PREFIX", default="jwt:", doc="put before users and accounts of JWTs, so that no key has the same"
+    )
+
+    def __post_init__(self) -> None:
+        for key, value in (("LANEWAY_JWT_ISSUER", self.issuer), ("LANEWAY_JWT_AUDIENCE", self.audience)):
+            if self.jwks and not value:
+                raise SettingError(f"{key}={value}: expected text, since LANEWAY_JWKS={str(self.jwks)!r} is given")
+
+
+@dataclass(frozen=True)
 class EdgeConfig:
     host: str = setting("LANEWAY_EDGE_HOST", default="127.0.0.1", doc="the address an edge listens on")
     port: int = setting("LANEWAY_PORT", default=8701, doc="an edge's TCP port, unless --port gives it")
+    certificate: str = setting(
+        "LANEWAY_TLS_CERTIFICATE",
+        default="",
+        doc="file of the certificate chain; without it plain HTTP",
+    )
+    certificate_key: str = setting("LANEWAY_TLS_KEY", default="", doc="file of the certificate's private key")
     partitions: tuple[int, ...] = setting(
         "LANEWAY_EDGE_PARTITIONS", default=(), doc="home partitions: new replies go there; default all"
     )
@@ -52,11 +80,18 @@ class EdgeConfig:
     )
     accept_timeout: float = setting("LANEWAY_ACCEPT_TIMEOUT", default=10.0, doc="seconds a POST waits for intake")
     send_timeout: float = setting("LANEWAY_SEND_TIMEOUT", default=10.0, doc="seconds before a slow reader is cut off")
+    connections: int = setting("LANEWAY_CONNECTIONS", default=8192, doc="open connections, at most")
+    of_address: int = setting(
+        "LANEWAY_CONNECTIONS_OF_ADDRESS",
+        default=0,
+        doc="of them from one address, at most; 0: no limit, as behind a balancer",
+    )
     keep_alive: float = setting("LANEWAY_KEEP_ALIVE", default=15.0, doc="seconds of silence before a stream's ping")
     deadline: float = setting("LANEWAY_DEADLINE", default=600.0, doc="seconds a reply may take, queue and run")
     max_body: int = setting(
         "LANEWAY_MAX_BODY", default=262_144, doc="bytes of a request's body, at most; under Kafka's limit for a record"
     )
+    tokens: TokenConfig = TokenConfig()
     drain: float = setting("LANEWAY_EDGE_DRAIN", default=0.5, doc="seconds an edge is unready before its streams end")
 
     def __post_init__(self) -> None:
@@ -68,6 +103,13 @@ class EdgeConfig:
             ("LANEWAY_TOP_P", self.top_p, 0 < self.top_p <= 1, "a number above 0, at most 1"),
             ("LANEWAY_ACCEPT_TIMEOUT", self.accept_timeout, self.accept_timeout > 0, "a positive number"),
             ("LANEWAY_SEND_TIMEOUT", self.send_timeout, self.send_timeout > 0, "a positive number"),
+            ("LANEWAY_CONNECTIONS", self.connections, self.connections > 0, "a positive integer"),
+            (
+                "LANEWAY_CONNECTIONS_OF_ADDRESS",
+                self.of_address,
+                self.of_address >= 0,
+                "an integer, not negative",
+            ),
             ("LANEWAY_KEEP_ALIVE", self.keep_alive, self.keep_alive > 0, "a positive number"),
             (
                 "LANEWAY_DEADLINE",

@@ -5,9 +5,11 @@ ApiError
 |-- Unauthorized  401  no API key, or an unknown one
 |-- Forbidden     403  a session without its CSRF token; a retry with it helps
 |-- NotFound      404  unknown, or somebody else's: the two look alike
+|-- TooSlow       408  the request did not arrive in time; a retry may help
 |-- Conflict      409  another request stands in the way; a retry helps once that is over, if at all
 |-- Gone          410  the reply is older than the log's memory; the conversation has its text
 |-- TooLarge      413  the body is over the limit
+|-- HeadTooLarge  431  the request's head is over the limit
 |-- OverQuota     429  a retry helps after Retry-After
 |-- Internal      500  Laneway's own fault; a retry may help
 `-- NotNow        503  the log, the store or a stage does not answer; a retry helps, with the same Idempotency-Key
@@ -60,6 +62,10 @@ class NotFound(ApiError):
     status, code = 404, "not_found"
 
 
+class TooSlow(ApiError):
+    status, code = 408, "request_timeout"
+
+
 class Conflict(ApiError):
     status, code = 409, "conflict"
 
@@ -70,6 +76,10 @@ class Gone(ApiError):
 
 class TooLarge(ApiError):
     status, code = 413, "body_too_large"
+
+
+class HeadTooLarge(ApiError):
+    status, code = 431, "head_too_large"
 
 
 class OverQuota(ApiError):

@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 import logging
 import os
+import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 
 from edge.access import Access
 from edge.app import build
 from edge.auth import BadKeys, Keys
-from edge.config import EdgeConfig
+from edge.config import EdgeConfig, TokenConfig
 from edge.edge import Edge, Surroundings
 from edge.metrics import Metrics
 from edge.seal import Sealer
 from edge.server import EdgeServer
 from edge.tails import Tails
+from edge.tokens import BadKeySet, Tokens
 from schemas.codec import Codec
 from schemas.settings import SettingError, load
 from topics.config import KafkaConfig
@@ -36,7 +39,7 @@ class EdgeProcess:
         self._config, self._around = config, around
         self.failure: BaseException | None = None
         self.edge: Edge | None = None
-        self.server = EdgeServer(build(config, self._opened), (config.host, port), self._drain, self._hurry)
+        self.server = EdgeServer(build(config, self._opened), replace(config, port=port), self._drain, self._hurry)
 
     def run(self) -> None:
         """Serves until a signal comes or `failure` does."""
@@ -70,11 +73,26 @@ class EdgeProcess:
 
 
 def open_access(config: EdgeConfig) -> Access:
-    """Raises SettingError when there is no usable keys file, or no cell key."""
+    """Raises SettingError when there is no usable keys file, key set or cell key."""
     try:
-        return Access(Keys(config.keys), Sealer(config.cell_key_bytes()))
+        keys = Keys(config.keys)
     except (OSError, BadKeys) as error:
         raise SettingError(f"LANEWAY_KEYS={str(config.keys)!r}: expected a keys file: {error}") from error
+    try:
+        tokens = Tokens(config.tokens) if config.tokens.jwks else None
+    except (OSError, BadKeySet) as error:
+        raise SettingError(f"LANEWAY_JWKS={str(config.tokens.jwks)!r}: expected a JWKS file: {error}") from error
+    return Access(keys, tokens, Sealer(config.cell_key_bytes()))
+
+
+def check_certificate(config: EdgeConfig) -> None:
+    """Raises SettingError when TLS is asked for and cannot be spoken."""
+    try:
+        if config.certificate:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.certificate, config.certificate_key or None)
+    except OSError as error:
+        files = f"LANEWAY_TLS_CERTIFICATE={config.certificate!r}, LANEWAY_TLS_KEY={config.certificate_key!r}"
+        raise SettingError(f"{files}: expected a certificate chain and its key, as PEM: {error}") from error
 
 
 def open_store(config: EdgeConfig) -> SqliteStore:
@@ -88,10 +106,11 @@ def open_store(config: EdgeConfig) -> SqliteStore:
 def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
     """Runs one edge in the foreground; exits with 1 when the log cannot be read any more. Raises SettingError."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    config, kafka = load(EdgeConfig, environ), load(KafkaConfig, environ)
+    config, kafka = replace(load(EdgeConfig, environ), tokens=load(TokenConfig, environ)), load(KafkaConfig, environ)
     config.cell_key_bytes()
     config.home(kafka.replies)
     open_access(config)
+    check_certificate(config)
     store = open_store(config)
     around = Surroundings(KafkaLog(kafka), store, kafka.sizes, Codec())
     publish(around.log, around.codec)

@@ -1,9 +1,11 @@
-"""uvicorn, with the two things it lacks here: a stream can be cut off at once, and a stop drains before it closes."""
+"""uvicorn, whose connections are bounded (`protocol.py`), and whose stop drains before it closes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import resource
 import signal
 import socket
 import threading
@@ -12,42 +14,44 @@ from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from edge.sse import ABORT
+from edge.config import EdgeConfig
+from edge.protocol import Bounds, Served
+
+logger = logging.getLogger(__name__)
 
 GRACE_S = 12
 KEEP_ALIVE_S = 65
+HSTS_S = 31_536_000
+SPARE_FILES = 256
 
 
-class EdgeProtocol(HttpToolsProtocol):
-    """Puts the connection's `abort` into the scope: closing waits for a reader that may never read.
+def security_headers(config: EdgeConfig) -> list[tuple[str, str]]:
+    """On every answer, also uvicorn's own: a page loads its own files, nothing inline and nothing of others."""
+    reached = " ".join(("'self'", *config.edges))
+    policy = (
+        "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self' data:; "
+        f"connect-src {reached}; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+    headers = [
+        ("Content-Security-Policy", policy),
+        ("X-Content-Type-Options", "nosniff"),
+        ("X-Frame-Options", "DENY"),
+        ("Referrer-Policy", "no-referrer"),
+    ]
+    if config.certificate:
+        headers.append(("Strict-Transport-Security", f"max-age={HSTS_S}"))
+    return headers
 
-    Of a pipelining client uvicorn tells only the newest request that it has gone; here the one that runs learns it too.
-    """
 
-    _running: RequestResponseCycle | None = None
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._running is not None and not self._running.response_complete:
-            self._running.disconnected = True
-            self._running.message_event.set()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
-
-    def timeout_keep_alive_handler(self) -> None:
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
-        else:
-            super().timeout_keep_alive_handler()
+def room_for(connections: int) -> int:
+    """How many of the wanted connections this process may open, after it has raised its own limit to the highest."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    room = connections if most == resource.RLIM_INFINITY else min(connections, most - SPARE_FILES)
+    if room < connections:
+        logger.warning("the system lets this process open %d files: at most %d connections", most, room)
+    return room
 
 
 class EdgeServer(uvicorn.Server):
@@ -57,18 +61,21 @@ class EdgeServer(uvicorn.Server):
     """
 
     def __init__(
-        self, app: ASGIApp, address: tuple[str, int], drain: Callable[[], Awaitable[None]], hurry: Callable[[], None]
+        self, app: ASGIApp, config: EdgeConfig, drain: Callable[[], Awaitable[None]], hurry: Callable[[], None]
     ) -> None:
         super().__init__(
-            uvicorn.Config(
+            Served(
                 app,
-                host=address[0],
-                port=address[1],
+                Bounds(config.send_timeout, room_for(config.connections), config.of_address),
+                host=config.host,
+                port=config.port,
                 loop="uvloop",
-                http=EdgeProtocol,
                 ws="none",
                 lifespan="on",
                 access_log=False,
+                headers=security_headers(config),
+                ssl_certfile=config.certificate or None,
+                ssl_keyfile=config.certificate_key or None,
                 log_config=None,
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer.main
 
-from edge.config import EdgeConfig
+from edge.config import EdgeConfig, TokenConfig
 from engine.config import ReplicaConfig
 from infra.cli import app
 from infra.config import KeysConfig, UpConfig
@@ -32,6 +32,7 @@ CONFIGS = {
     "stages": StreamsConfig,
     "replica": ReplicaConfig,
     "edge": EdgeConfig,
+    "edge, for JWTs": TokenConfig,
 }
 
 
@@ -47,7 +48,7 @@ def settings() -> str:
 
 
 def _default(value: object) -> str:
-    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
     return f"`{text}`" if text else ""
 
 

@@ -58,6 +58,7 @@ PARSERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
     float: ("a number", float),
     bool: ("true or false", parse_bool),
     Path: ("a path", Path),
+    Path | None: ("a path", lambda text: Path(text) if text else None),
     tuple[int, ...]: ("partitions such as 0-7 or 0,3,5", parse_partitions),
     tuple[str, ...]: ("words separated by commas", lambda text: tuple(w.strip() for w in text.split(",") if w.strip())),
 }

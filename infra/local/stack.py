@@ -65,11 +65,15 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
         file = folder.ready / name
         return Child(name, laneway(*arguments), {**shared, "LANEWAY_READY_FILE": str(file)}, says_ready(file), grace)
 
-    pages = {"LANEWAY_EDGES": ",".join(places.urls), "LANEWAY_ORIGINS": ",".join((*places.urls, *config.origins))}
+    public = {
+        "LANEWAY_EDGES": ",".join(places.urls),
+        "LANEWAY_ORIGINS": ",".join((*places.urls, *config.origins)),
+        "LANEWAY_TLS_CERTIFICATE": "",
+    }
 
     def edge(name: str, port: int, homes: str) -> Child:
         argv = laneway("edge", "--port", str(port))
-        env = {**shared, **pages, "LANEWAY_EDGE_PARTITIONS": homes}
+        env = {**shared, **public, "LANEWAY_EDGE_PARTITIONS": homes}
         return Child(name, argv, env, answers_ready(port), grace=15.0)
 
     homes = split(places.reply_partitions, len(places.edge_ports))

@@ -82,7 +82,7 @@ def three_tokens(posted: MessagePosted) -> list[Record]:
 
 
 class BreakableLog(MemoryLog):
-    """`lost`: nothing can be read any more. `past_lost`: new readers of a past cannot be served. `frozen`: none reads."""
+    """`lost`: nothing can be read any more. `past_lost`: a past cannot be read. `frozen`: no read returns."""
 
     lost = past_lost = frozen = False
 

@@ -133,21 +133,6 @@ def test_a_leaving_edge_is_unready_first_and_a_second_signal_hurries_it(tmp_path
             assert got.read().endswith(b"retry: 500\n")
 
 
-def test_connections_send_small_writes_at_once(edge: RunningEdge) -> None:
-    nodelay = []
-
-    class Spied(edge.process.server.config.http_protocol_class):  # type: ignore[misc, name-defined]
-        def connection_made(self, transport) -> None:  # type: ignore[no-untyped-def]
-            raw = transport.get_extra_info("socket")
-            nodelay.append(raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-            super().connection_made(transport)
-
-    edge.process.server.config.http_protocol_class = Spied
-    with edge.client() as client:
-        client.get("/health")
-    assert nodelay == [1]
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_lost_log_ends_the_streams_and_the_process(tmp_path: Path) -> None:
     with RunningEdge(tmp_path, still_open) as edge:
