@@ -1,7 +1,6 @@
-"""The chat page at `/`: its files, read once at the start, and the headers that let nothing but them run.
+"""The chat page at `/`: its files, read once at the start, and served as they are to anybody who asks.
 
-No script or style comes from elsewhere or from text, no markup is made of strings (`require-trusted-types-for`), and
-the page may speak to this edge and to the cell's others only.
+The headers that every answer has (`server.py`) let nothing run but these files, and make no markup of a string.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from edge.edge import edge_of
 from edge.errors import NotFound, shown
 
 FOLDER = Path(__file__).parent / "page"
@@ -44,35 +42,13 @@ def read_page(folder: Path) -> Mapping[str, PageFile]:
     }
 
 
-def security_headers(edges: tuple[str, ...]) -> Mapping[str, str]:
-    """What a browser must know of the page; `edges` are the origins that it may call beside its own."""
-    policy = {
-        "default-src": "'none'",
-        "script-src": "'self'",
-        "style-src": "'self'",
-        "connect-src": " ".join(("'self'", *edges)),
-        "img-src": "'self' data:",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-        "frame-ancestors": "'none'",
-        "require-trusted-types-for": "'script'",
-        "trusted-types": "'none'",
-    }
-    return {
-        "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cross-Origin-Opener-Policy": "same-origin",
-    }
-
-
 async def get_page(request: Request) -> Response:
     """The page or a file of it; 304 when the browser has it."""
     name = request.path_params.get("file", INDEX)
     found = _FILES.get(name)
     if found is None:
         raise NotFound(f"no file {shown(name)} of the chat page")
-    headers = {"ETag": found.etag, "Cache-Control": "no-cache", **security_headers(edge_of(request).config.edges)}
+    headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
     if request.headers.get("If-None-Match") == found.etag:
         return Response(status_code=304, headers=headers)
     return Response(found.body, headers=headers, media_type=found.media_type)

@@ -66,7 +66,8 @@ def test_a_reader_who_listens_hears_each_block_once(chat: Chat) -> None:
         """() => {
             window.said = [];
             const added = (change) => [...change.addedNodes].map((node) => node.textContent);
-            new MutationObserver((changes) => said.push(...changes.flatMap(added))).observe(document.getElementById("announcer"), { childList: true });
+            const observer = new MutationObserver((changes) => said.push(...changes.flatMap(added)));
+            observer.observe(document.getElementById("announcer"), { childList: true });
         }"""
     )
     chat.ask("one and two\n\nthree and four")

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from uuid import uuid4
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.events import ClientKey, Turn, TurnSaved, pack_ids
+from schemas.events import ClientKey, ConversationDeleted, ConversationRenamed, Turn, TurnSaved, pack_ids
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
-from topics.store.contract import Conversation, SavedAt, Store
+from topics.store.contract import TITLE_CHARACTERS, Conversation, SavedAt, Store, title_of
 
 ADA, BOB = UserId("ada"), UserId("bob")
 C1, C2 = ConversationId("c1"), ConversationId("c2")
@@ -23,9 +24,23 @@ def exchange(n: int, user: UserId = ADA, conversation: ConversationId = C1, toke
     ids, reply = pack_ids(range(tokens)), ReplyId(f"r-{n}")
     asked = Turn(MessageId(f"u-{n}"), parent, "user", f"user {n}", ids, "tokenizer", "complete")
     answered = Turn(MessageId(f"a-{n}"), asked.message, "assistant", f"assistant {n}", ids, "tokenizer", "complete")
-    question = TurnSaved(user, conversation, asked, reply, "model", 1000 * n, f"key-{n}", f"hash-{n}")
-    answer = TurnSaved(user, conversation, answered, reply, "model", 1000 * n + 500, reason="stop", prompt_tokens=9)
+    key, posted_ms = f"key-{n}", 1000 * n + 100
+    question = TurnSaved(user, conversation, asked, reply, "model", 1000 * n, key, f"hash-{n}", posted_ms=posted_ms)
+    answer = TurnSaved(user, conversation, answered, reply, "model", 1000 * n + 500, reason="stop", posted_ms=posted_ms)
     return [SavedAt(10 * n, question), SavedAt(10 * n + 5, answer)]
+
+
+def deleted(at_ms: int, offset: int = 0, user: UserId = ADA, conversation: ConversationId = C1) -> SavedAt:
+    """The n-th exchange is posted at 1000 n + 100."""
+    return SavedAt(offset, ConversationDeleted(user, conversation, at_ms))
+
+
+def renamed(title: str, at_ms: int, offset: int = 0, user: UserId = ADA) -> SavedAt:
+    return SavedAt(offset, ConversationRenamed(user, C1, title, at_ms))
+
+
+def titles(store: Store, user: UserId = ADA) -> list[str]:
+    return [line.title for line in store.conversations(user, 100)]
 
 
 def exchanges(count: int, tokens: int = 2) -> list[SavedAt]:
@@ -33,6 +48,7 @@ def exchanges(count: int, tokens: int = 2) -> list[SavedAt]:
 
 
 def with_status(saved: SavedAt, status: str, offset: int) -> SavedAt:
+    assert isinstance(saved.saved, TurnSaved)
     turn = dataclasses.replace(saved.saved.turn, status=status)
     return SavedAt(offset, dataclasses.replace(saved.saved, turn=turn))
 
@@ -46,6 +62,8 @@ def content(store: Store, user: UserId) -> object:
         store.history(user, C1, 10**6),
         store.conversations(user, 100),
         store.messages(user, C1, 100),
+        store.conversation(user, C1),
+        store.deleted_ms(user, C1),
         [store.turns_of_reply(user, ReplyId(f"r-{n}")) for n in range(5)],
         [store.reply_for_key(user, C1, f"key-{n}") for n in range(5)],
     )
@@ -61,7 +79,7 @@ def test_history_is_the_newest_turns_that_fit_oldest_first(store: Store) -> None
 def test_history_gives_turns_as_they_were_saved(store: Store) -> None:
     saved = exchanges(1)
     store.save(saved)
-    assert store.history(ADA, C1, 100).turns == tuple(turn.saved.turn for turn in saved)
+    assert store.history(ADA, C1, 100).turns == tuple(turn.saved.turn for turn in saved)  # type: ignore[union-attr]
 
 
 def test_history_tells_every_key_used_since_then_whatever_fits(store: Store) -> None:
@@ -128,7 +146,7 @@ def test_two_users_conversations_of_one_name_never_meet(store: Store) -> None:
 
 def test_what_is_unknown_is_empty(store: Store) -> None:
     nobody = UserId("nobody")
-    assert content(store, nobody) == (store.history(nobody, C2, 1), (), (), [()] * 5, [None] * 5)
+    assert content(store, nobody) == (store.history(nobody, C2, 1), (), (), None, 0, [()] * 5, [None] * 5)
     assert store.history(nobody, C1, 100).turns == store.history(nobody, C1, 100).keys == ()
     store.save(exchanges(1))
     assert store.messages(ADA, C1, 10, before=MessageId("unknown")) == ()
@@ -137,9 +155,69 @@ def test_what_is_unknown_is_empty(store: Store) -> None:
 def test_saving_nothing_is_nothing(store: Store) -> None:
     store.save([])
     assert store.conversations(ADA, 10) == ()
+    assert store.empty()
 
 
-VERSIONS = exchanges(4) + [with_status(saved, "flagged", 1000 + n) for n, saved in enumerate(exchanges(4))]
+def test_a_line_of_the_list_can_be_asked_for_alone(store: Store) -> None:
+    store.save(exchanges(2))
+    assert (store.conversation(ADA, C1),) == store.conversations(ADA, 10)
+    assert store.conversation(ADA, C2) is store.conversation(BOB, C1) is None
+    assert not store.empty()
+
+
+def test_a_message_is_there_in_its_own_conversation_only(store: Store) -> None:
+    store.save(exchanges(1))
+    there = [store.has_message(user, c, MessageId("a-0")) for user, c in ((ADA, C1), (ADA, C2), (BOB, C1))]
+    assert there == [True, False, False]
+    assert not store.has_message(ADA, C1, MessageId("a-1"))
+
+
+def test_the_latest_name_counts_and_stands_above_the_first_message(store: Store) -> None:
+    store.save([*exchanges(1), renamed("second", 200, 90)])
+    store.save([renamed("first", 150, 91)])
+    assert titles(store) == ["second"]
+    store.save([renamed("third", 200, 92), *exchange(1)])
+    assert titles(store) == ["third"]
+
+
+def test_a_title_without_a_name_is_the_question_that_came_first(store: Store) -> None:
+    question, answer = exchange(0)
+    store.save([SavedAt(0, answer.saved), SavedAt(5, question.saved), *exchange(1)])
+    assert titles(store) == ["user 0"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["deleted last", "deleted first"])
+def test_a_deletion_erases_what_was_posted_up_to_its_time_and_nothing_later(store: Store, late: bool) -> None:
+    turns = [*exchanges(2), renamed("old", 1100), *exchange(2)]
+    store.save([deleted(1100), *turns] if late else [*turns, deleted(1100)])
+    assert names(store.messages(ADA, C1, 100)) == ["u-2", "a-2"]
+    assert store.conversations(ADA, 10) == (Conversation(C1, 2000, 2500, 2, "user 2"),)
+    assert store.history(ADA, C1, 100).keys == (ClientKey("key-2", "hash-2", ReplyId("r-2")),)
+    assert store.turns_of_reply(ADA, ReplyId("r-1")) == ()
+    assert store.deleted_ms(ADA, C1) == 1100
+
+
+def test_a_deleted_conversation_is_as_unknown_and_its_id_may_be_used_again(store: Store) -> None:
+    store.save([*exchanges(1), deleted(500), deleted(400)])
+    assert (store.messages(ADA, C1, 10), store.conversations(ADA, 10), store.conversation(ADA, C1)) == ((), (), None)
+    assert store.reply_for_key(ADA, C1, "key-0") is None
+    store.save(exchange(1))
+    assert titles(store) == ["user 1"]
+
+
+def test_a_deletion_is_of_one_users_one_conversation(store: Store) -> None:
+    store.save([*exchange(0), *exchange(1, conversation=C2), *exchange(2, user=BOB), deleted(10**6)])
+    assert [line.id for line in store.conversations(ADA, 10)] == [C2]
+    assert store.conversation(BOB, C1) is not None
+
+
+VERSIONS = [
+    *exchanges(4),
+    *(with_status(saved, "flagged", 1000 + n) for n, saved in enumerate(exchanges(4))),
+    deleted(500, 70),
+    *(renamed(f"name {at_ms}", at_ms, 1050 + n) for n, at_ms in enumerate((200, 1200, 1200, 800))),
+    deleted(300, 1100),
+]
 
 
 @given(
@@ -157,7 +235,7 @@ def test_any_order_and_repetition_of_saves_is_the_same_content(
     for start in range(0, len(shuffled), batch):
         store.save(shuffled[start : start + batch])
     assert _as_user(content(store, other), other) == _as_user(content(store, one), one)
-    assert store.conversations(other, 1)[0].count == 8
+    assert (store.conversations(other, 1)[0].count, titles(store, other)) == (6, ["name 1200"])
 
 
 def _as_user(value: object, user: UserId) -> str:
@@ -166,3 +244,27 @@ def _as_user(value: object, user: UserId) -> str:
 
 def versions_of(user: UserId) -> list[SavedAt]:
     return [SavedAt(v.offset, dataclasses.replace(v.saved, user=user)) for v in VERSIONS]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("hello", "hello"),
+        ("  two\n\nlines \t here\r\n", "two lines here"),
+        ("word " * 40, "word " * 15 + "word\u2026"),
+        ("x" * 300, "x" * 79 + "\u2026"),
+        ("a " + "x" * 300, "a " + "x" * 77 + "\u2026"),
+        ("x" * 80, "x" * 80),
+        (" ", ""),
+    ],
+)
+def test_a_title_is_one_line_cut_after_a_word(text: str, title: str) -> None:
+    assert title_of(text) == title
+    assert len(title) <= TITLE_CHARACTERS
+
+
+@given(text=st.text(max_size=400))
+def test_a_title_is_what_the_text_begins_with(text: str) -> None:
+    title = title_of(text)
+    assert len(title) <= TITLE_CHARACTERS and len(title.splitlines()) <= 1
+    assert " ".join(text.split()).startswith(title.removesuffix("\u2026"))

@@ -6,6 +6,7 @@ Every stage is stepped in turn, half a second of log time a round, with one repl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from engine.lanes import Lanes
 from engine.replica import Identity, Outbox, Replica
 from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
-from schemas.events import MessagePosted
+from schemas.events import ConversationDeleted, ConversationRenamed, MessagePosted
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply import Reply, State
-from schemas.reply_records import AttemptOpened, Failed, Redirected, Rejected, Tokens
+from schemas.reply_records import AttemptOpened, Failed, Redirected, Rejected, Stopped, Tokens
 from schemas.tokenizer import ChatTokenizer
 from streams.admission import Model
 from streams.history import History
@@ -62,7 +63,7 @@ class Pipeline(Cell):
             "router": lambda: Router("main", 100, self.routes),
             "supervisor": lambda: Supervisor(Incarnation(f"supervisor-{next(self.starts)}"), self.routes),
             "settlement": lambda: Settlement(self.routes),
-            "history": History,
+            "history": lambda: History(self.store.empty()),
         }
         self._runners = {name: self._runner(name) for name in self._stages}
 
@@ -82,6 +83,9 @@ class Pipeline(Cell):
         replica = Replica(identity, engine, self.tokenizer, lanes, outbox())
         replica.note()
         self.replicas[slot] = replica, Beats(replica, outbox(), print)
+
+    def start_again(self, name: str) -> None:
+        self._runners[name] = self._runner(name)
 
     def post(self, message: MessagePosted) -> ReplyId:
         self.write(self.routes.message(message.user, message))
@@ -215,6 +219,42 @@ def test_a_message_behind_an_open_reply_is_refused_in_time_or_answered_after_it(
     pipeline.settle()
     pipeline.run(pipeline.post(posted(3, "x")), third := pipeline.post(posted(4, "y")))
     assert pipeline.replies()[third].text == "y"
+
+
+def test_a_conversation_deleted_in_the_middle_of_a_reply_is_gone_and_paid_for(pipeline: Pipeline) -> None:
+    pipeline.start(0, "one")
+    first = posted(1, TEXT)
+    pipeline.run(pipeline.post(first), tokens=4)
+    pipeline.write(pipeline.routes.message(first.user, ConversationDeleted(first.user, first.conversation)))
+    stopped = pipeline.run(first.reply)
+    pipeline.settle()
+    assert (stopped.end, said(pipeline)) == (Stopped("user"), [])
+    assert [(usage.state, usage.completion_tokens) for usage in pipeline.events(USAGE)] == [("stopped", stopped.last)]
+    pipeline.run(pipeline.post(posted(2, "anew")))
+    pipeline.settle()
+    assert said(pipeline) == [("user", "anew", "complete"), ("assistant", "anew", "complete")]
+
+
+def test_a_name_given_before_the_first_answer_stays(pipeline: Pipeline) -> None:
+    pipeline.start(0, "one")
+    message = posted(1, TEXT)
+    renamed = ConversationRenamed(message.user, message.conversation, "To Rome")
+    pipeline.write(pipeline.routes.message(message.user, message), pipeline.routes.message(message.user, renamed))
+    pipeline.run(message.reply)
+    pipeline.settle()
+    [line] = pipeline.store.conversations(message.user, 10)
+    assert (line.title, line.count) == ("To Rome", 2)
+
+
+def test_a_store_that_was_lost_is_built_anew(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.start(0, "one")
+    pipeline.run(pipeline.post(posted(1, TEXT)))
+    pipeline.settle()
+    before = said(pipeline)
+    with closing(SqliteStore(tmp_path / "other.sqlite")) as pipeline.store:
+        pipeline.start_again("history")
+        pipeline.settle()
+        assert said(pipeline) == before != []
 
 
 def test_many_replies_share_two_replicas(pipeline: Pipeline) -> None:

@@ -9,7 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from schemas.codec import Codec
-from schemas.events import ClientKey, HistoryLoaded, MessagePosted, ReplySettled, Tick, Turn, TurnSaved
+from schemas.events import (
+    ClientKey,
+    ConversationDeleted,
+    ConversationRenamed,
+    HistoryLoaded,
+    MessagePosted,
+    ReplySettled,
+    Tick,
+    Turn,
+    TurnSaved,
+)
 from schemas.ids import ConversationId, ReplyId, UserId
 from schemas.reply_records import Accepted
 from schemas.tokenizer import ChatTokenizer
@@ -24,6 +34,7 @@ from topics.outputs import Output
 PLACE = Place(MESSAGES, 0)
 CODEC = Codec()
 
+Key = tuple[UserId, ConversationId]
 Changelog = dict[str, bytes | None]
 Written = tuple[Place, str, bytes]
 
@@ -115,6 +126,10 @@ class Script:
             return settled(message, turn("assistant", (70, 71), self.tokenizer.fingerprint, "FG"))
         if action == "load":
             return self._history(user, conversation) if which else unavailable(user, conversation)
+        if action == "rename":
+            return ConversationRenamed(UserId(user), ConversationId(conversation), f"name {len(self.log)}")
+        if action == "delete":
+            return ConversationDeleted(UserId(user), ConversationId(conversation))
         return Tick()
 
     def _history(self, user: str, conversation: str) -> HistoryLoaded:
@@ -124,6 +139,8 @@ class Script:
 
     def _see(self, decision: Decision) -> None:
         self.outputs.append(encoded(decision))
+        for deleted in events(decision.then, ConversationDeleted):
+            self.turns = [s for s in self.turns if (s.user, s.conversation) != (deleted.user, deleted.conversation)]
         self.turns += events(decision.then, TurnSaved)
         for reply, record in answers(decision).items():
             if isinstance(record, Accepted):

@@ -1,13 +1,13 @@
-"""History passes every turn on to the projection with its offset, and nothing else."""
+"""History passes what `turns` says on to the projection with its offset, and nothing else."""
 
 from __future__ import annotations
 
-from schemas.events import Tick, Turn, TurnSaved
+from schemas.events import ConversationDeleted, ConversationRenamed, Tick, Turn, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from streams.history import History
 from streams.stage import NOTHING, Decision, Message
 from topics.catalog import TURNS
-from topics.log import Place
+from topics.log import Place, Position
 
 TURN = Turn(MessageId("u-1"), None, "user", "hello", b"", "tokenizer", "complete")
 SAVED = TurnSaved(UserId("ada"), ConversationId("c1"), TURN, ReplyId("r-1"), "model", 1)
@@ -21,6 +21,19 @@ def test_a_turn_goes_on_with_its_offset_and_a_repeat_is_the_stores_business() ->
     stage = History()
     for message in (at(4, SAVED), at(9, SAVED)):
         assert stage.apply(message) == Decision(projected=(message,))
+
+
+def test_a_name_and_a_deletion_go_on_as_turns_do() -> None:
+    ada, c1 = UserId("ada"), ConversationId("c1")
+    for event in (ConversationRenamed(ada, c1, "title", 5), ConversationDeleted(ada, c1, 6)):
+        assert History().apply(at(2, event)) == Decision(projected=(at(2, event),))
+
+
+def test_an_empty_store_is_built_from_the_beginning_once_and_another_goes_on() -> None:
+    place, committed = Place(TURNS, 0), Position(7)
+    anew = History(anew=True)
+    assert [anew.assigned(place, committed), anew.assigned(place, committed)] == [0, None]
+    assert History().assigned(place, committed) is None
 
 
 def test_an_event_of_another_type_is_passed_over() -> None:

@@ -13,8 +13,15 @@ from topics.catalog import REPLIES
 from topics.outputs import Output
 
 ELAPSED = st.sampled_from((0, 1, 1_500, 2_500, KEPT_IDLE_MS // 2, KEPT_IDLE_MS))
-ACTIONS = st.sampled_from(("post", "post", "load", "load", "settle", "tick"))
-LOGS = st.lists(st.tuples(ELAPSED, ACTIONS, st.integers(0, 2), st.integers(0, 2)), min_size=4, max_size=30)
+TALK = ("post", "post", "load", "load", "settle", "tick")
+
+
+def logs(*actions: str) -> st.SearchStrategy[list[tuple[int, str, int, int]]]:
+    action = st.tuples(ELAPSED, st.sampled_from(actions), st.integers(0, 2), st.integers(0, 2))
+    return st.lists(action, min_size=4, max_size=30)
+
+
+LOGS = logs(*TALK, "rename", "delete")
 
 
 def outputs(written: list[Written]) -> list[Output]:
@@ -59,7 +66,7 @@ def test_records_that_were_answered_before_the_crash_are_answered_again_without_
 
 
 @settings(max_examples=50)
-@given(actions=LOGS)
+@given(actions=logs(*TALK))
 def test_every_client_key_has_exactly_one_accepted_reply(
     tokenizer: ChatTokenizer, actions: list[tuple[int, str, int, int]]
 ) -> None:

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from schemas.events import Turn, TurnSaved
+from schemas.codec import Codec
+from schemas.events import ConversationDeleted, Turn, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from topics.errors import Unavailable
-from topics.store import sqlite
-from topics.store.contract import SavedAt
+from topics.store import sqlite, sqlite_schema
+from topics.store.contract import Conversation, SavedAt
 from topics.store.sqlite import SCHEMA_VERSION, SqliteStore
 
+CODEC = Codec()
 ADA, C1 = UserId("ada"), ConversationId("c1")
 
 WRITER = """
@@ -85,11 +87,97 @@ def test_a_locked_file_is_unavailable_and_then_not(tmp_path: Path, monkeypatch: 
         assert len(store.messages(ADA, C1, 10)) == 1
 
 
+def test_readers_wait_for_no_writer_and_see_the_last_commit(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(SqliteStore(path)) as writer, closing(SqliteStore(path)) as reader:
+        writer.save([question(0)])
+        with writer._transaction("BEGIN IMMEDIATE"):
+            writer._connection.execute("DELETE FROM turns")
+            assert reader.messages(ADA, C1, 10) == (question(0).saved,)
+        assert reader.messages(ADA, C1, 10) == ()
+        assert reader._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def statements() -> dict[str, str]:
+    texts = {name: value for name, value in vars(sqlite_schema).items() if name.isupper() and isinstance(value, str)}
+    whole = {name: text for name, text in texts.items() if not name.startswith("_") and name != "ANYTHING"}
+    return whole | {f"DELETE {n}": text for n, text in enumerate(sqlite_schema.DELETE)}
+
+
+@pytest.mark.parametrize("name", statements())
+def test_no_statement_reads_a_whole_table(tmp_path: Path, name: str) -> None:
+    statement = statements()[name]
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        count = next(n for n in range(13) if binds(store, statement, n))
+        plan = store._connection.execute(f"EXPLAIN QUERY PLAN {statement}", [None] * count).fetchall()
+    steps = [row[3] for row in plan]
+    assert not [step for step in steps if step.startswith(("SCAN turns", "SCAN conversations"))], steps
+    assert name != "LIST" or steps == [
+        "SEARCH conversations USING INDEX conversations_newest (user=? AND (updated_ms,conversation)<(?,?))"
+    ]
+
+
+def binds(store: SqliteStore, statement: str, count: int) -> bool:
+    """Whether the statement has so many parameters."""
+    try:
+        store._connection.execute(f"EXPLAIN {statement}", [None] * count)
+    except sqlite3.ProgrammingError:
+        return False
+    return True
+
+
+def test_a_file_of_the_first_version_keeps_its_conversations(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(f"{sqlite_schema.STEPS[0]}; PRAGMA user_version = 1")
+        first, second = question(7, "one\ntwo"), question(9)
+        for offset, saved in ((first.offset, first.saved), (second.offset, second.saved)):
+            assert isinstance(saved, TurnSaved)
+            row = (
+                ADA,
+                C1,
+                saved.turn.message,
+                saved.reply,
+                "user",
+                saved.created_ms,
+                0,
+                offset,
+                offset,
+                saved.turn.text,
+            )
+            columns = "user, conversation, message, reply, role, created_ms, tokens, first_offset, newest_offset, title"
+            values = (*row, CODEC.encode(saved))
+            old.execute(f"INSERT INTO turns ({columns}, record) VALUES ({', '.join('?' * 11)})", values)
+        old.commit()
+    with closing(SqliteStore(path)) as store:
+        assert store.messages(ADA, C1, 10) == (first.saved, second.saved)
+        assert store.conversations(ADA, 10) == (Conversation(C1, 7, 9, 2, "one two"),)
+        store.save([SavedAt(10, ConversationDeleted(ADA, C1, 7))])
+        assert store.messages(ADA, C1, 10) == (second.saved,)
+
+
+def test_what_was_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        store.save([question(1, "a secret " * 500), question(2, "kept")])
+        store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert b"a secret" in (tmp_path / "store.db").read_bytes()
+        store.save([SavedAt(3, ConversationDeleted(ADA, C1, 1))])
+        store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert store.conversations(ADA, 10)[0].title == "kept"
+    assert b"secret" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
 def make_garbage(path: Path) -> None:
     path.write_bytes(b"no database" * 1000)
 
 
-@pytest.mark.parametrize(("make", "reason"), [(make_garbage, "file is not a database"), (Path.mkdir, "unable to open")])
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (make_garbage, r"file is not a database \(it is damaged: .* history builds it anew\)"),
+        (Path.mkdir, r"unable to open database file \(its folder must be there"),
+    ],
+)
 def test_what_is_no_database_is_unavailable(tmp_path: Path, make: Callable[[Path], None], reason: str) -> None:
     make(tmp_path / "store.db")
     with pytest.raises(Unavailable, match=rf"store\.db: {reason}"):
@@ -100,6 +188,16 @@ def test_a_full_disk_is_unavailable_and_loses_nothing(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         store.save([question(0)])
         store._connection.execute("PRAGMA max_page_count = 20")
-        with pytest.raises(Unavailable, match="full"):
+        with pytest.raises(Unavailable, match=r"full \(free some space on its disk"):
             store.save([question(1, "x" * 500_000)])
         assert len(store.messages(ADA, C1, 10)) == 1
+
+
+def test_a_page_that_rots_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(SqliteStore(path)) as store:
+        store.save(question(n, "x" * 3000) for n in range(20))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
+    with closing(SqliteStore(path)) as store, pytest.raises(Unavailable, match=r"malformed .*move it away"):
+        store.messages(ADA, C1, 10)
