@@ -143,9 +143,11 @@ export class Api {
   }
 }
 
-/** The JSON of an answer that is a success. Throws Refusal. */
+/** The JSON of an answer that is a success. Throws Refusal, or Unreachable when it breaks off. */
 export async function accepted(answer) {
-  const text = await answer.text();
+  const text = await answer.text().catch((error) => {
+    throw new Unreachable(error.message);
+  });
   if (answer.ok) return text ? JSON.parse(text) : null;
   const after = Number(answer.headers.get("Retry-After")) || null;
   throw new Refusal(answer.status, errorOf(text, answer.status), after);

@@ -11,14 +11,15 @@ const SILENT_MS = 45_000;
 
 /**
  * Resolves with the end `{type, data}`, or null when the edge says that it was seen before. `onEvent(type, data)` gets
- * each event once, `onBroken()` each break. Throws Refusal when the reply cannot be read, and when `signal` aborts.
+ * each event once, `onOpen()` and `onBroken()` each connection. Throws Refusal when the reply cannot be read, and when
+ * `signal` aborts.
  */
-export async function follow(api, reply, { onEvent, onBroken, signal }) {
+export async function follow(api, reply, { onEvent, onOpen, onBroken, signal }) {
   const place = { cursor: -1, retryMs: 0 };
   for (let tries = 0; ; tries += 1) {
     const before = place.cursor;
     try {
-      return await connection(api, reply, place, onEvent, signal);
+      return await connection(api, reply, place, { onEvent, onOpen, signal });
     } catch (error) {
       signal.throwIfAborted();
       if (!passes(error)) throw error;
@@ -30,13 +31,14 @@ export async function follow(api, reply, { onEvent, onBroken, signal }) {
   }
 }
 
-async function connection(api, reply, place, onEvent, signal) {
+async function connection(api, reply, place, { onEvent, onOpen, signal }) {
   const headers = place.cursor < 0 ? {} : { "Last-Event-ID": String(place.cursor) };
   const watch = new Watch(signal);
   try {
     const answer = await api.open(`/v1/replies/${reply}/events`, headers, watch.signal);
     if (answer.status === 204) return null;
     if (!answer.ok) await accepted(answer);
+    onOpen();
     const parser = new EventParser();
     for await (const event of eventsOf(answer.body, parser, () => watch.heard())) {
       place.retryMs = parser.retryMs ?? 0;

@@ -64,6 +64,11 @@ export class AssistantMessage {
     if (state !== "sending" && STATES[state]) announce(STATES[state]);
   }
 
+  /** The connection is back, whether or not there is something new. */
+  connected() {
+    if (this.state === "reconnecting" || this.state === "offline") this.become(this.text ? "writing" : "queued");
+  }
+
   end(type, data = {}) {
     this.#view.end();
     this.#show(type, endWords(type, data), false);

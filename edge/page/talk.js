@@ -145,9 +145,10 @@ export class Talk {
 
   async #followed(reply, shown, signal) {
     const onBroken = () => shown.become(navigator.onLine ? "reconnecting" : "offline");
+    const onOpen = () => shown.connected();
     const onEvent = (type, data) => shown.take(type, data);
     try {
-      const end = await follow(this.#api, reply, { onEvent, onBroken, signal });
+      const end = await follow(this.#api, reply, { onEvent, onOpen, onBroken, signal });
       shown.end(end?.type ?? "finished", end?.data);
       shown.retryAfterS = end?.data.retry_after ?? 0;
     } catch (error) {

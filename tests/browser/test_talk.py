@@ -7,6 +7,8 @@ from collections.abc import Callable
 from playwright.sync_api import expect
 
 from tests.browser.chromium import Chat, counted
+from tests.services.client import Client
+from tests.services.running import MendedStack
 
 
 def test_a_reply_is_shown_while_it_is_written(chat: Chat) -> None:
@@ -77,7 +79,7 @@ def test_a_reader_who_listens_hears_each_block_once(chat: Chat) -> None:
     assert len(said) <= 6
 
 
-def test_a_message_waits_in_sight_while_another_reply_of_the_conversation_runs(chat: Chat) -> None:
+def test_a_stop_in_one_tab_is_seen_in_the_other(chat: Chat) -> None:
     chat.send(counted(300))
     chat.until_written("n3 ")
     other = chat.other_tab(chat.page.url)
@@ -86,6 +88,20 @@ def test_a_message_waits_in_sight_while_another_reply_of_the_conversation_runs(c
     other.until_state("stopped")
     chat.until_state("stopped")
     assert chat.text.inner_text() == other.text.inner_text()
+
+
+def test_a_message_beside_a_reply_that_runs_elsewhere_is_refused_with_a_way_to_it(
+    chat: Chat, slow: MendedStack
+) -> None:
+    chat.ask("first")
+    with Client(slow) as client:
+        reply = client.say(chat.page.url.rsplit("/", 1)[1], counted(400))
+        chat.send("second")
+        chat.until_state("refused")
+        chat.page.get_by_role("button", name="Show that reply").click()
+        chat.until_written("n3 ")
+        client.stop(reply)
+    chat.until_state("stopped")
 
 
 def test_a_session_that_is_over_asks_for_the_key_and_goes_on(opened: Callable[..., Chat]) -> None:
