@@ -56,6 +56,12 @@ export class Composer {
     if (focused) this.#field.focus();
   }
 
+  /** Gives a text back to be changed, before what has been written since. */
+  put(text) {
+    const since = this.#field.value;
+    this.#write(since ? `${text}\n${since}` : text);
+  }
+
   focus() {
     this.#field.focus();
   }

@@ -22,6 +22,7 @@ const talk = new Talk(api, {
   started: begun,
   running: (running) => composer.running(running),
   ended: () => sidebar.refresh(),
+  returned: (text) => composer.put(text),
   titled: (text) => entitle(sidebar.titleOf(talk.conversation) ?? text),
 });
 let opened = false;

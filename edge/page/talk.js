@@ -8,6 +8,8 @@ import { AssistantMessage, userMessage } from "./messages.js";
 import { forget, isLost, keep, pendingOf, post } from "./outbox.js";
 
 const PAGE = 50;
+/** Refusals that the same words would meet again. */
+const HOPELESS = new Set([400, 413, 422]);
 
 export class Talk {
   conversation = null;
@@ -17,7 +19,7 @@ export class Talk {
   #running = null;
   #hears;
 
-  /** `hears` gets `started(conversation, text)`, `running(boolean)`, `ended()` and `titled(text)`. */
+  /** `hears` gets `started(conversation, text)`, `running(boolean)`, `ended()`, `titled(text)`, `returned(text)`. */
   constructor(api, hears) {
     this.#api = api;
     this.#hears = hears;
@@ -162,9 +164,16 @@ export class Talk {
     if (!(error instanceof Refusal || error instanceof Unreachable)) throw error;
     const lost = isLost(error);
     shown.refused(explain(error));
-    if (error.code === "conversation_busy") shown.also("Show that reply", () => this.open(this.conversation));
+    if (error.code === "conversation_busy") shown.also("Show that reply", () => this.#instead(message.text));
     if (!lost) forget(this.conversation);
-    this.#offerAgain(shown, lost ? message : fresh(message), error.retryAfterS ?? 0);
+    if (HOPELESS.has(error.status)) this.#hears.returned(message.text);
+    else this.#offerAgain(shown, lost ? message : fresh(message), error.retryAfterS ?? 0);
+  }
+
+  /** Goes to the conversation as it is now; what was not sent goes back to where it was written. */
+  #instead(text) {
+    this.#hears.returned(text);
+    return this.open(this.conversation);
   }
 
   #offerAgain(shown, again, waitS) {

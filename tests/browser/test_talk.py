@@ -100,6 +100,7 @@ def test_a_message_beside_a_reply_that_runs_elsewhere_is_refused_with_a_way_to_i
         chat.until_state("refused")
         chat.page.get_by_role("button", name="Show that reply").click()
         chat.until_written("n3 ")
+        expect(chat.field).to_have_value("second")
         client.stop(reply)
     chat.until_state("stopped")
 
