@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 
@@ -56,7 +57,8 @@ def test_a_head_just_below_is_served(edge: RunningEdge) -> None:
 
 def test_endless_trailers_of_a_body_are_cut_off(edge: RunningEdge) -> None:
     with raw(edge, POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ") as connection:
-        connection.sendall(b"x" * 132_000)  # at least what follows the first read is counted
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(b"x" * 600_000)
         assert b" 408 " not in answer_of(connection)
 
 

@@ -1,0 +1,136 @@
+"""What readers and strangers cost an edge: a bounded amount, and nothing to anybody beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from schemas.ids import ReplyId
+from tests.services.client import Client, text_of
+from tests.services.running import MendedStack, until
+from tests.unit.edge.running_edge import RunningEdge
+from tests.unit.edge.test_streams import metric, still_open
+
+STREAMS = 2000
+MOST_BYTES_A_STREAM = 48 * 1024
+FLOODS, FLOOD = 20, 4 * 1024 * 1024
+LONG = "=" * 64 * 3800  # the longest tokens there are: 400 KB of frames, more than sockets and buffers hold
+READERS, HELD = 3, 16 * 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MendedStack]:
+    with MendedStack(tmp_path_factory.mktemp("bounded"), {"LANEWAY_SEND_TIMEOUT": "5"}) as running:
+        yield running
+
+
+@pytest.fixture
+def alice(bounded: MendedStack) -> Iterator[Client]:
+    with Client(bounded) as client:
+        yield client
+
+
+@pytest.fixture
+def edge(bounded: MendedStack) -> psutil.Process:
+    """The process of the first edge."""
+    [row] = [row for row in bounded._rows() if row.name == "edge-0"]
+    return psutil.Process(row.pid)
+
+
+@pytest.fixture(scope="module")
+def long(bounded: MendedStack) -> ReplyId:
+    with Client(bounded) as client:
+        reply = client.say("long", LONG, max_tokens=4000)
+        assert text_of(client.follow(reply)) == LONG
+        return reply
+
+
+def test_a_stopped_curl_is_cut_off_and_the_stream_beside_it_is_whole(
+    bounded: MendedStack, alice: Client, long: ReplyId, edge: psutil.Process
+) -> None:
+    cut, before = alice.gauge("laneway_edge_slow_readers_total"), edge.memory_info().rss
+    url = f"{bounded.urls[0]}/v1/replies/{long}/events"
+    command = ["curl", "-sN", "--limit-rate", "10k", "-H", f"Authorization: Bearer {bounded.keys['alice']}", url]
+    readers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(READERS)]
+    try:
+        bounded.until(lambda: alice.gauge("laneway_edge_streams") == READERS)
+        for reader in readers:
+            reader.send_signal(signal.SIGSTOP)
+        assert text_of(alice.follow(long)) == LONG
+        bounded.until(lambda: alice.gauge("laneway_edge_slow_readers_total") == cut + READERS)
+        assert edge.memory_info().rss - before < HELD
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait()
+
+
+def test_two_thousand_idle_streams_cost_little_and_all_hear_the_end(
+    bounded: MendedStack, alice: Client, long: ReplyId, edge: psutil.Process
+) -> None:
+    bounded.freeze("replica-0")
+    idle = alice.say("idle", "woken up")
+    before = edge.memory_info().rss
+    with contextlib.ExitStack() as opened:
+        streams = [opened.enter_context(alice.connect()) for _ in range(STREAMS)]
+        for stream in streams:
+            stream.sendall(alice.head(f"/v1/replies/{idle}/events", b"Connection: close"))
+        bounded.until(lambda: alice.gauge("laneway_edge_streams") == STREAMS)
+        each = (edge.memory_info().rss - before) / STREAMS
+        print(f"{each / 1024:.1f} KiB of the edge's memory for each of {STREAMS} idle streams")
+        assert each < MOST_BYTES_A_STREAM
+        assert text_of(alice.follow(long)) == LONG
+        bounded.thaw("replica-0")
+        assert all(b"event: finished" in b"".join(iter(lambda s=s: s.recv(65536), b"")) for s in streams)
+
+
+def test_endless_heads_are_cut_off_before_they_are_held(
+    bounded: MendedStack, alice: Client, edge: psutil.Process
+) -> None:
+    before = edge.memory_info().rss
+    for _ in range(FLOODS):
+        with alice.connect() as flood, contextlib.suppress(ConnectionError):
+            flood.sendall(b"GET /health HTTP/1.1\r\n" + b"X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n" * (FLOOD // 34))
+    assert alice.ask("GET", "/health").status_code == 200
+    assert edge.memory_info().rss - before < FLOOD
+
+
+@pytest.fixture
+def far_away() -> Iterator[tuple[str, str]]:
+    """A network of its own, and this machine's address in it."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("needs root and iproute2; unit tests look at the socket option itself")
+    name, here = f"lw{os.getpid()}", "10.213.77.1"
+    script = f"""
+        ip netns add {name} && ip link add {name}a type veth peer name {name}b netns {name}
+        ip addr add {here}/30 dev {name}a && ip link set {name}a up
+        ip -n {name} addr add 10.213.77.2/30 dev {name}b && ip -n {name} link set {name}b up"""
+    made = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, check=False)
+    try:
+        if made.returncode:
+            pytest.skip(f"no network namespaces here: {made.stderr}")
+        yield name, here
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def test_a_peer_that_vanishes_without_a_word_is_noticed(far_away: tuple[str, str], tmp_path: Path) -> None:
+    namespace, here = far_away
+    with RunningEdge(tmp_path, still_open, host=here, send_timeout=1.0, keep_alive=0.2) as edge:
+        edge.url = f"http://{here}:{edge.port}"
+        url, auth = f"{edge.url}/v1/replies/{edge.reply()}/events", "Authorization: Bearer alice-key"
+        curl = ["ip", "netns", "exec", namespace, "curl", "-sN", "-H", auth, url]
+        with subprocess.Popen(curl, stdout=subprocess.DEVNULL) as peer:
+            until(lambda: metric(edge, "laneway_edge_streams") == 1)
+            subprocess.run(["ip", "-n", namespace, "route", "add", "blackhole", here], check=True)
+            until(lambda: metric(edge, "laneway_edge_streams") == 0)
+            assert peer.poll() is None
+            peer.kill()
