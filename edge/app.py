@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edge import chat_completions, conversations, errors, messages, models, probes, replies, session
+from edge import chat_completions, chat_page, conversations, errors, messages, models, probes, replies, session
 from edge.access import CSRF_HEADER
 from edge.config import EdgeConfig
 from edge.edge import Edge
@@ -40,6 +40,7 @@ ROUTES = (
     Route("/health", probes.health),
     Route("/ready", probes.ready),
     Route("/metrics", probes.metrics),
+    *chat_page.ROUTES,
 )
 METHODS = ("GET", "POST", "PATCH", "DELETE")
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", CSRF_HEADER)

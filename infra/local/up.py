@@ -58,7 +58,7 @@ Laneway is ready after {seconds:.0f} s.
   API key    {key}
   Kafka      {places.kafka}
 
-Try it:
+Open {first}/ in a browser and sign in with the key, or try it here:
   curl -N {first}/v1/conversations/hello/messages \\
     -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \\
     -H 'Accept: text/event-stream' -d '{{"text": "What is the capital of France?"}}'
