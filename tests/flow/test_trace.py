@@ -18,6 +18,7 @@ from engine.lanes import Lanes
 from engine.replica import Identity, Outbox, Replica
 from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
+from engine.succession import Watch as Succession
 from schemas.events import MessagePosted, ReplySettled
 from schemas.ids import Incarnation, ReplyId
 from schemas.tokenizer import ChatTokenizer
@@ -77,7 +78,8 @@ class TracedPipeline(Pipeline):
         replica = Replica(identity, engine, self.tokenizer, lanes, outbox)
         replica.note()
         beats = Outbox(self.log.producer(), self.encoder(), self.routes)
-        self.replicas[slot] = replica, Beats(replica, beats, print)
+        watch = Succession(self.log, Decoder(self.log, CODEC), identity)
+        self.replicas[slot] = replica, Beats(replica, watch, beats, print)
 
     def ask(self, message: MessagePosted, headers: dict[str, str]) -> ReplyId:
         """What the edge does for a POST."""

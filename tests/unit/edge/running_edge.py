@@ -181,9 +181,11 @@ class RunningEdge:
     def reply(self, conversation: str = "c1") -> str:
         return str(self.post(conversation=conversation).json()["reply"])
 
-    def mint(self, partition: int = 0) -> ReplyId:
-        """An id as another edge of the cell would mint it."""
-        return mint_reply_id(0, partition, uuid7().hex, bytes.fromhex(CELL_KEY))
+    def mint(self, partition: int = 0, age_ms: int = 0) -> ReplyId:
+        """An id as another edge of the cell would mint it, or has minted it so long ago."""
+        name = uuid7().hex
+        created = int(name[:12], 16) - age_ms
+        return mint_reply_id(0, partition, f"{created:012x}{name[12:]}", bytes.fromhex(CELL_KEY))
 
     def write(self, reply: str, *records: Record) -> None:
         for record in records:

@@ -11,6 +11,7 @@ from threading import Timer
 import httpx_sse
 import pytest
 
+from edge.edge import FRESH_MS
 from schemas import reply_records as r
 from schemas.events import MessagePosted, Turn, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId, mint_reply_id, reply_partition
@@ -112,7 +113,7 @@ def save_turns(edge: RunningEdge, reply: ReplyId, text: str = "Hello") -> None:
 
 
 def test_a_repeat_whose_log_has_expired_is_answered_from_the_store(edge: RunningEdge) -> None:
-    first = edge.mint()
+    first = edge.mint(age_ms=2 * FRESH_MS)
     save_turns(edge, first)
     edge.script = lambda _: [r.Redirected(first)]
     assert edge.post().json()["reply"] == first
@@ -230,7 +231,7 @@ def test_a_repeat_with_the_last_event_seen_goes_on_there(edge: RunningEdge) -> N
 
 @pytest.mark.parametrize(("cursor", "status"), [("4", 204), ("9", 400), ("1", 410), ("x", 400)])
 def test_a_repeat_from_the_store_cannot_go_on_in_the_middle(edge: RunningEdge, cursor: str, status: int) -> None:
-    first = edge.mint()
+    first = edge.mint(age_ms=2 * FRESH_MS)
     save_turns(edge, first)
     edge.script = lambda _: [r.Redirected(first)]
     assert edge.post("hello", Accept="text/event-stream", Last_Event_ID=cursor).status_code == status

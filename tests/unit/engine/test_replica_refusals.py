@@ -78,7 +78,7 @@ def test_a_request_of_no_reply_is_put_aside(rig: Rig, name: str) -> None:
 
 
 def test_a_request_from_nowhere_fails_with_a_letter_that_fits(rig: Rig) -> None:
-    rig.assign(1, origin=Origin("x" * 5_000_000, 0, 7))
+    rig.assign(1, origin=Origin("x" * 1_000_000, 0, 7))
     rig.run()
     [(_, letter)] = rig.events(DEAD_LETTERS)
     assert (rig.of(1), letter.origin.topic) == ([r.Failed("internal")], "x" * 249)

@@ -1,9 +1,8 @@
-"""The reply protocol by example: the shared vectors, the table of moves, and the corners that vectors leave out."""
+"""The reply protocol by example: vectors in JSON that every implementation can be held to, the table of moves, and the corners that vectors leave out."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from schemas.reply import MOVES, Record, Reply, State, Verdict
 from schemas.reply_records import TokenLogprob, Tokens
 from tests.unit.schemas.reply_histories import REPLY, fold, record, record_of
 
-VECTORS = Path(os.environ.get("LANEWAY_VECTORS", Path(__file__).parents[4] / "shared" / "vectors"))
+VECTORS = Path(__file__).parent / "vectors"
 
 
 def vectors() -> Iterator[Any]:
@@ -25,7 +24,7 @@ def vectors() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("vector", list(vectors()))
-def test_a_shared_vector_folds_as_it_says(vector: dict[str, Any]) -> None:
+def test_a_vector_folds_as_it_says(vector: dict[str, Any]) -> None:
     reply = fold(map(record_of, vector["records"]))
     found = {name: getattr(reply, name) for name in vector["expect"]}
     assert found == vector["expect"]
