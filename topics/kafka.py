@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 
 from topics.catalog import LARGEST_RECORD
 from topics.config import KafkaConfig
 from topics.errors import DeliveryFailed
 from topics.kafka_consumers import KafkaGroupConsumer, KafkaMembership, KafkaReader, partitions_of
-from topics.kafka_errors import LIBRDKAFKA, REQUEST_TIMEOUT_S, errors, translated
+from topics.kafka_errors import LIBRDKAFKA, MISSING, REQUEST_TIMEOUT_S, errors, translated
 from topics.log import Append, Delivered, Place, Position, Rebalance
 
 PRODUCER = {
@@ -43,6 +43,9 @@ GROUP = {
     "isolation.level": "read_committed",
 }
 
+# What a group answers to positions of one who is no member of it.
+STRANGER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.FENCED_INSTANCE_ID, *MISSING}
+
 
 class KafkaLog:
     """A factory of clients for the cluster of `config`; keeps the contract of `topics.log.Log`."""
@@ -54,9 +57,14 @@ class KafkaLog:
         timeout = {"delivery.timeout.ms": int(delivery_timeout_s * 1000)}
         return KafkaLogProducer(KafkaProducer(self._connection | PRODUCER | timeout))
 
-    def transactions(self, name: str) -> KafkaTransactions:
-        settings = {"transactional.id": f"laneway.{name}", "transaction.timeout.ms": 60_000}
-        return KafkaTransactions(KafkaProducer(self._connection | PRODUCER | settings))
+    def transactions(self, group: str, topic: str, instance: str) -> KafkaTransactions:
+        settings = {"transactional.id": f"laneway.{group}.{instance}", "transaction.timeout.ms": 60_000}
+        bystander = Consumer(self._connection | {"group.id": f"laneway.{group}"})
+        try:
+            membership = bystander.consumer_group_metadata()
+        finally:
+            bystander.close()
+        return KafkaTransactions(KafkaProducer(self._connection | PRODUCER | settings), topic, membership)
 
     def group(self, name: str, topics: Collection[str], rebalance: Rebalance, instance: str) -> KafkaGroupConsumer:
         settings = {"group.id": f"laneway.{name}", "group.instance.id": f"laneway.{name}.{instance}"}
@@ -118,12 +126,25 @@ class KafkaLogProducer:
 
 
 class KafkaTransactions:
-    """Opening it waits until transactions in flight of an earlier holder of the name are ended."""
+    """Opening it waits until transactions in flight of an earlier holder of the name are ended, and ends what is left.
 
-    def __init__(self, client: KafkaProducer) -> None:
+    Around a broker's restart, positions of a transaction can reach the group after that transaction has ended. Nothing
+    ends them then: `committed` of the group answers UNSTABLE_OFFSET_COMMIT for ever, to every later holder too. Only
+    another end of a transaction of the same producer with this group clears them, so there is one at each opening.
+    """
+
+    def __init__(self, client: KafkaProducer, topic: str, bystander: object) -> None:
+        """`topic` is one that the group reads, `bystander` the membership of a consumer that never joined it."""
         self._client = client
         with errors("taking over a transactional id"):
             client.init_transactions(REQUEST_TIMEOUT_S)
+            client.begin_transaction()
+            try:
+                client.send_offsets_to_transaction([TopicPartition(topic, 0, 0)], bystander, REQUEST_TIMEOUT_S)
+            except KafkaException as raised:
+                if raised.args[0].code() not in STRANGER:
+                    raise
+            client.abort_transaction(REQUEST_TIMEOUT_S)
 
     def commit(
         self, appends: Iterable[Append], positions: Mapping[Place, Position], membership: object, timeout_s: float

@@ -142,7 +142,9 @@ class Log(Protocol):
 
     def producer(self, delivery_timeout_s: float = 10.0) -> Producer: ...
 
-    def transactions(self, name: str) -> Transactions: ...
+    def transactions(self, group: str, topic: str, instance: str) -> Transactions:
+        """For the member of that name of a group that reads `topic`, which exists; positions that an earlier one left
+        undecided are ended."""
 
     def group(self, name: str, topics: Collection[str], rebalance: Rebalance, instance: str) -> GroupConsumer:
         """`instance` is the member's fixed name: a restart under it takes its partitions back at once."""

@@ -41,8 +41,8 @@ class MemoryLog:
     def producer(self, delivery_timeout_s: float = 10.0) -> MemoryProducer:
         return MemoryProducer(self)
 
-    def transactions(self, name: str) -> MemoryTransactions:
-        return MemoryTransactions(self, name)
+    def transactions(self, group: str, topic: str, instance: str) -> MemoryTransactions:
+        return MemoryTransactions(self, f"{group}.{instance}")
 
     def group(self, name: str, topics: Collection[str], rebalance: Rebalance, instance: str) -> MemoryGroupConsumer:
         places = tuple(sorted(Place(topic, p) for topic in topics for p in range(self.partitions(topic))))

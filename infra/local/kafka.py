@@ -8,6 +8,7 @@ id and its records over restarts, on whatever ports those happen.
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import subprocess
@@ -71,15 +72,25 @@ def resolve_jars(cache: Path, progress: Callable[[str], None]) -> tuple[Path, ..
     Raises StartError when the download fails; a retry goes on with what has arrived.
     """
     listing = cache / f"kafka-{VERSION}.json"
-    if listing.exists():
-        jars = tuple(cache / name for name in json.loads(listing.read_text()))
-        if all(jar.exists() for jar in jars):
-            return jars
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two that download at once would read each other's halves
+        jars = _listed(cache, listing)
+        return jars or _download(cache, listing, progress)
+
+
+def _listed(cache: Path, listing: Path) -> tuple[Path, ...]:
+    """What an earlier download brought; nothing unless all of it is there."""
+    names = json.loads(listing.read_text()) if listing.exists() else []
+    jars = tuple(cache / name for name in names)
+    return jars if all(jar.exists() for jar in jars) else ()
+
+
+def _download(cache: Path, listing: Path, progress: Callable[[str], None]) -> tuple[Path, ...]:
     progress(f"downloading Apache Kafka {VERSION} (43 MB, once)")
     # The resolver takes a third of a second to import, and is needed once.
     import jgo
 
-    cache.mkdir(parents=True, exist_ok=True)
     try:
         jars = tuple(Path(jar) for jar in jgo.build(COORDINATES, cache_dir=cache.absolute()).all_jars)
     except (OSError, RuntimeError, ValueError) as error:

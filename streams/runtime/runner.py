@@ -87,7 +87,7 @@ class Runner:
         self._producer = shell.log.producer(ACKNOWLEDGE_S)
         self._transactions: Transactions | None = None
         if stage.transactional:
-            self._transactions = shell.log.transactions(f"{stage.name}.{shell.instance}")
+            self._transactions = shell.log.transactions(stage.name, stage.inputs[0], shell.instance)
         self._broadcast = shell.log.reader()
         for topic in stage.broadcast:
             self._catch_up_broadcast(Place(topic, 0))

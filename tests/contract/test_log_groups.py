@@ -13,7 +13,7 @@ from topics.log import Append, Place, Position
 
 def test_a_transaction_lands_with_its_positions(cluster: Cluster) -> None:
     source, target = cluster.topic(), Place(cluster.topic(), 0)
-    member, transactions = Member(cluster.log, source, source, "a"), cluster.log.transactions(source)
+    member, transactions = Member(cluster.log, source, source, "a"), cluster.log.transactions(source, source, "a")
     drive([member], lambda: bool(member.held))
     position = {Place(source, 0): Position(7, "L=3")}
     transactions.commit(
@@ -29,9 +29,9 @@ def test_a_transaction_lands_with_its_positions(cluster: Cluster) -> None:
 
 def test_a_newer_holder_of_a_name_fences_the_earlier(cluster: Cluster) -> None:
     source, target = cluster.topic(), Place(cluster.topic(), 0)
-    member, earlier = Member(cluster.log, source, source, "a"), cluster.log.transactions(source)
+    member, earlier = Member(cluster.log, source, source, "a"), cluster.log.transactions(source, source, "a")
     drive([member], lambda: bool(member.held))
-    newer = cluster.log.transactions(source)
+    newer = cluster.log.transactions(source, source, "a")
     with pytest.raises(Fenced):
         earlier.commit(
             [Append(target, b"k", b"e")], {Place(source, 0): Position(1)}, member.consumer.membership(), PATIENCE_S
@@ -49,7 +49,7 @@ def test_a_newer_holder_of_a_name_fences_the_earlier(cluster: Cluster) -> None:
 
 def test_a_member_that_was_replaced_commits_nothing(cluster: Cluster) -> None:
     source, target = cluster.topic(), Place(cluster.topic(), 0)
-    replaced, transactions = Member(cluster.log, source, source, "a"), cluster.log.transactions(source)
+    replaced, transactions = Member(cluster.log, source, source, "a"), cluster.log.transactions(source, source, "a")
     drive([replaced], lambda: bool(replaced.held))
     member = Member(cluster.log, source, source, "a")
     drive([member], lambda: bool(member.held))
@@ -64,7 +64,7 @@ def test_a_member_that_was_replaced_commits_nothing(cluster: Cluster) -> None:
 
 def test_an_aborted_record_is_seen_by_nobody_who_asks_for_committed_ones(cluster: Cluster) -> None:
     source, target = cluster.topic(), Place(cluster.topic(), 0)
-    replaced, transactions = Member(cluster.log, source, source, "a"), cluster.log.transactions(source)
+    replaced, transactions = Member(cluster.log, source, source, "a"), cluster.log.transactions(source, source, "a")
     drive([replaced], lambda: bool(replaced.held))
     member, reader = Member(cluster.log, source, source, "a"), cluster.log.reader(committed_only=True)
     drive([member], lambda: bool(member.held))

@@ -1,4 +1,4 @@
-"""The reply protocol by example: vectors in JSON that every implementation can be held to, the table of moves, and the corners that vectors leave out."""
+"""The reply protocol by example: vectors that any implementation can be held to, the table of moves, the corners."""
 
 from __future__ import annotations
 

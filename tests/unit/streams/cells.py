@@ -66,8 +66,8 @@ class CountedLog(MemoryLog):
     def producer(self, delivery_timeout_s: float = 10.0) -> MemoryProducer:
         return self._counted(super().producer(delivery_timeout_s), "send", "flush")
 
-    def transactions(self, name: str) -> MemoryTransactions:
-        return self._counted(super().transactions(name), "commit")
+    def transactions(self, group: str, topic: str, instance: str) -> MemoryTransactions:
+        return self._counted(super().transactions(group, topic, instance), "commit")
 
     def group(self, name: str, topics: Collection[str], rebalance: Rebalance, instance: str) -> MemoryGroupConsumer:
         return self._counted(super().group(name, topics, rebalance, instance), "poll", "commit")

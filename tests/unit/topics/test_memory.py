@@ -35,7 +35,7 @@ def test_a_member_that_was_expelled_loses_its_places_and_joins_again(log: Memory
 
 
 def test_a_member_that_was_expelled_writes_nothing_that_counts(log: MemoryLog) -> None:
-    zombie, transactions = Member(log, "g", "t", "a"), log.transactions("w")
+    zombie, transactions = Member(log, "g", "t", "a"), log.transactions("g", "t", "w")
     zombie.poll(0)
     log.expel("g", "a")
     with pytest.raises(Fenced):
@@ -73,7 +73,7 @@ def test_failed_deliveries_are_reported_and_are_not_in_the_log(log: MemoryLog) -
 
 
 def test_a_transaction_with_a_failed_delivery_leaves_no_trace(log: MemoryLog) -> None:
-    member, transactions = Member(log, "g", "t", "a"), log.transactions("w")
+    member, transactions = Member(log, "g", "t", "a"), log.transactions("g", "t", "w")
     member.poll(0)
     appends, positions = [Append(place, b"k", b"v") for place in PLACES], {PLACES[0]: Position(1)}
     log.fail_deliveries("t", 1)
