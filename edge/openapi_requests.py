@@ -22,10 +22,7 @@ def request_schemas(config: EdgeConfig) -> dict[str, Schema]:
     """The bodies of requests by name."""
     return {
         "Message": message(config),
-        "Title": closed({"title": {"type": "string", "minLength": 1, "pattern": r"\S"}}, "title")
-        | {
-            "description": f"On one line, at most {requests.MOST_TITLE_CHARACTERS} characters without blanks around it."
-        },
+        "Title": closed({"title": title()}, "title"),
         "CompletionRequest": completion(config),
         "ChatMessage": chat_message(),
     }
@@ -98,6 +95,12 @@ def reply_fields(config: EdgeConfig) -> dict[str, Schema]:
     return {
         name: {**schema, "default": defaults[name]} if name in defaults else schema for name, schema in found.items()
     }
+
+
+def title() -> Schema:
+    """One line that is not blank; blanks around it do not count."""
+    line = {"pattern": rf"^\s*{requests.TITLE.pattern}\s*$"}
+    return {"type": "string", "maxLength": requests.MOST_TITLE_CHARACTERS, "pattern": r"\S", "allOf": [line]}
 
 
 def stop() -> Schema:

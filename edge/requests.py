@@ -30,7 +30,7 @@ MOST_TITLE_CHARACTERS = 200
 
 CONVERSATION = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 CLIENT_KEY = re.compile(r"[\x21-\x7e]{1,255}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+TITLE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _DIGITS = re.compile(r"[0-9]{1,10}")
 
 
@@ -67,7 +67,7 @@ def read_title(body: bytes) -> str:
     refuse_others(fields, ("title",))
     title = fields.get("title")
     given = title.strip() if isinstance(title, str) else ""
-    if not given or len(given) > MOST_TITLE_CHARACTERS or _CONTROL.search(given):
+    if not TITLE.fullmatch(given) or len(given) > MOST_TITLE_CHARACTERS:
         raise bad("title", title, f"1 to {MOST_TITLE_CHARACTERS} characters on one line, not all blank")
     return given
 

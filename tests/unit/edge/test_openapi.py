@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from edge import errors, sampling
 from edge.app import ROUTES
 from edge.config import EdgeConfig
-from edge.errors import ApiError
-from edge.openapi import IMPLIED, MEANINGS, document
+from edge.openapi import IMPLIED, document
 from edge.openapi_operations import OPERATIONS
 from tests.unit.edge.running_edge import RunningEdge
 
