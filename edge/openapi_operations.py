@@ -78,7 +78,13 @@ CHUNKS = {
     SSE: {"schema": {**TEXT, "description": "`data:` lines, then `data: [DONE]`.", "x-data": ref("CompletionChunk")}}
 }
 SEEN = Answer("The client has seen the end.")
-AGAIN = {name: {"reply": "$response.body#/reply"} for name in ("get_events", "get_reply", "stop_reply")}
+AGAIN = {
+    "get_events": {"reply": "$response.body#/reply"},
+    "get_reply": {"reply": "$response.body#/reply"},
+    "stop_reply": {"reply": "$response.body#/reply"},
+    "get_conversation": {"conversation": "$response.body#/conversation"},
+    "rename_conversation": {"conversation": "$response.body#/conversation"},
+}
 HI = [{"role": "user", "content": "What is the capital of France?"}]
 
 OPERATIONS: Mapping[Callable[..., Any], Operation] = {
