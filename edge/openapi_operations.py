@@ -31,7 +31,19 @@ from edge.openapi_requests import TEXT, Schema, ref
 
 JSON = "application/json"
 EVERYWHERE: tuple[type[ApiError], ...] = (BadRequest, TooSlow, HeadTooLarge, Internal, NotNow)
-EVENTS = ("accepted", "queued", "preempted", "resuming", "token", "finished", "stopped", "failed", "shed", "flagged")
+EVENTS = (
+    "accepted",
+    "queued",
+    "preempted",
+    "resuming",
+    "token",
+    "finished",
+    "stopped",
+    "failed",
+    "shed",
+    "flagged",
+    "error",
+)
 
 ANYBODY: tuple[str, ...] = ()
 BEARER, COOKIE, COOKIE_WITH_TOKEN = "bearer", "session", "session with its token"
@@ -67,16 +79,25 @@ def as_json(meaning: str, name: str, **more: Any) -> Answer:
     return Answer(meaning, {JSON: {"schema": ref(name)}}, **more)
 
 
-def stream(meaning: str) -> dict[str, Schema]:
-    """A media type that is a stream of events; OpenAPI 3.1 has no word for the shapes in it."""
-    told = {name: ref(event_schema(name)) for name in (*EVENTS, "error")}
-    return {SSE: {"schema": {**TEXT, "description": meaning, "x-events": told}, "example": example_stream()}}
+def event(data: str, name: str = "") -> Schema:
+    """One event of a stream: before OpenAPI 3.2 a stream's schema is that of each of its events."""
+    said = {**TEXT, "contentMediaType": JSON, "contentSchema": ref(data)}
+    named: Schema = {"event": {"const": name}, "id": TEXT} if name else {}
+    return {
+        "type": "object",
+        "properties": {**named, "data": said},
+        "required": ["event", "data"] if name else ["data"],
+    }
 
 
-NUMBERED = stream("Numbered events; a client that breaks off goes on with `Last-Event-ID`. `x-events`: their data.")
-CHUNKS = {
-    SSE: {"schema": {**TEXT, "description": "`data:` lines, then `data: [DONE]`.", "x-data": ref("CompletionChunk")}}
+NUMBERED = {
+    SSE: {
+        "schema": {"oneOf": [event(event_schema(name), name) for name in EVENTS]},
+        "example": example_stream(),
+    }
 }
+WHOLE = {"type": "object", "properties": {"data": {"const": "[DONE]"}}, "required": ["data"]}
+CHUNKS = {SSE: {"schema": {"anyOf": [WHOLE, event("CompletionChunk")]}}}
 SEEN = Answer("The client has seen the end.")
 AGAIN = {
     "get_events": {"reply": "$response.body#/reply"},
