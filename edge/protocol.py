@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -96,7 +97,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+        self.scope["extensions"] = {ABORT: {"call": self._cut}}
         self._in_message, self._head = True, 0
         self._wait_for_client(HEAD_TIMEOUT_S)
 
@@ -135,7 +136,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         # A stream has a timeout of its own, which counts it; this one is for every other answer.
-        self._stall = self.loop.call_later(self.config.bounds.send_timeout_s + 1, self.transport.abort)
+        self._stall = self.loop.call_later(self.config.bounds.send_timeout_s + 1, self._cut)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -144,7 +145,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         if self.transport.get_write_buffer_size():
-            self.transport.abort()
+            self._cut()
         else:
             super().timeout_keep_alive_handler()
 
@@ -186,7 +187,7 @@ class EdgeProtocol(HttpToolsProtocol):
             return
         running = self._running
         if running is not None and running.response_started and not running.response_complete:
-            self.transport.abort()
+            self._cut()
             return
         if self._in_body and self.cycle.response_complete:
             self.transport.close()  # it has its answer, which needed no body
@@ -202,6 +203,12 @@ class EdgeProtocol(HttpToolsProtocol):
         self.transport.close()
         self._disconnect()
 
+    def _cut(self) -> None:
+        """Resets the connection: what the kernel holds is dropped, and a reader that comes back learns it at once."""
+        connection = self.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
     def _disconnect(self) -> None:
         for cycle in (self.cycle, self._running):
             if cycle is not None and not cycle.response_complete:
@@ -210,10 +217,13 @@ class EdgeProtocol(HttpToolsProtocol):
 
 
 def set_options(connection: socket.socket, send_timeout_s: float) -> None:
-    """Small writes leave at once; who takes nothing, or has vanished, is noticed; the kernel holds little unsent."""
+    """Small writes leave at once; who takes nothing, or has vanished, is noticed; the kernel holds little for anybody:
+    left alone, it would hold megabytes for a near reader who is stopped.
+    """
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT)
     for option, value in (
         (socket.TCP_NODELAY, 1),
-        (socket.TCP_USER_TIMEOUT, int(send_timeout_s * 1000)),
+        (socket.TCP_USER_TIMEOUT, int(2 * send_timeout_s * 1000)),  # a reader that is there but slow is cut before
         (socket.TCP_NOTSENT_LOWAT, UNSENT),
     ):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +15,8 @@ import psutil
 import pytest
 
 from schemas.ids import ReplyId
-from tests.services.client import Client, text_of
-from tests.services.running import MendedStack, until
+from tests.services.client import Client, frames_of, ids_of, text_of
+from tests.services.running import PATIENCE_S, MendedStack, until
 from tests.unit.edge.running_edge import RunningEdge
 from tests.unit.edge.test_streams import metric, still_open
 
@@ -68,6 +70,46 @@ def test_two_thousand_idle_streams_cost_little_and_all_hear_the_end(
         assert text_of(alice.follow(long)) == LONG
         bounded.thaw("replica-0")
         assert all(b"event: finished" in b"".join(iter(lambda s=s: s.recv(65536), b"")) for s in streams)
+
+
+# Takes a little of a stream and is suspended, as a terminal's job is by Ctrl-Z; later it takes what is left.
+SUSPENDED = """
+import contextlib, os, signal, socket, sys
+reader = socket.socket()
+reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+reader.connect(("127.0.0.1", int(sys.argv[1])))
+reader.sendall(bytes.fromhex(sys.argv[2]))
+sys.stdout.buffer.write(reader.recv(1024))
+os.kill(os.getpid(), signal.SIGSTOP)
+with contextlib.suppress(ConnectionError):
+    while chunk := reader.recv(65536):
+        sys.stdout.buffer.write(chunk)
+"""
+
+
+def test_a_suspended_reader_is_cut_off_holds_up_nobody_and_resumes(
+    bounded: MendedStack, alice: Client, long: ReplyId
+) -> None:
+    port, head = bounded.urls[0].rsplit(":", 1)[1], alice.head(f"/v1/replies/{long}/events").hex()
+    before = alice.gauge("laneway_edge_slow_readers_total")
+    with subprocess.Popen([sys.executable, "-c", SUSPENDED, port, head], stdout=subprocess.PIPE) as reader:
+        bounded.until(lambda: psutil.Process(reader.pid).status() == psutil.STATUS_STOPPED)
+        assert text_of(alice.follow(long)) == LONG
+        bounded.until(lambda: alice.gauge("laneway_edge_slow_readers_total") == before + 1)
+        reader.send_signal(signal.SIGCONT)
+        taken, _ = reader.communicate(timeout=PATIENCE_S)
+    frames = list(frames_of([unchunked(taken.partition(b"\r\n\r\n")[2])]))
+    assert 0 < len(frames) < len(LONG) // 64
+    assert text_of([*frames, *alice.follow(long, cursor=ids_of(frames)[-1])]) == LONG
+
+
+def unchunked(body: bytes) -> bytes:
+    """The whole chunks of a body that may break off."""
+    whole = b""
+    while b"\r\n" in body:
+        size, _, rest = body.partition(b"\r\n")
+        whole, body = whole + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
+    return whole
 
 
 def test_endless_heads_are_cut_off_before_they_are_held(

@@ -173,4 +173,4 @@ def test_connections_send_at_once_and_notice_a_peer_that_vanished(edge: RunningE
     with edge.client() as client:
         client.get("/health")
     edge.process.server.config.http_protocol_class = before
-    assert seen == [1, 10_000, 65_536]
+    assert seen == [1, 20_000, 65_536]
