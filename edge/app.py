@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +17,7 @@ from edge.access import CSRF_HEADER
 from edge.config import EdgeConfig
 from edge.edge import Edge
 from edge.metrics import Metrics
+from edge.openapi import document
 from edge.traced import Traced
 
 Opened = Callable[[Metrics], contextlib.AbstractAsyncContextManager[Edge]]
@@ -40,6 +41,7 @@ ROUTES = (
     Route("/health", probes.health),
     Route("/ready", probes.ready),
     Route("/metrics", probes.metrics),
+    Route("/openapi.json", probes.get_document),
     *chat_page.ROUTES,
 )
 METHODS = ("GET", "POST", "PATCH", "DELETE")
@@ -47,8 +49,12 @@ HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", 
 EXPOSED = ("Retry-After", "WWW-Authenticate", "X-Request-ID")
 
 
-def build(config: EdgeConfig, opened: Opened) -> Starlette:
-    """The application; `opened` opens the edge on the loop when the server starts, and closes it at the end."""
+def build(config: EdgeConfig, opened: Opened) -> ASGIApp:
+    """The application; `opened` opens the edge on the loop when the server starts, and closes it at the end.
+
+    What every answer gets lies around all of it, so that the answer to a crash, which Starlette gives outside of an
+    app's own middleware, gets it as well.
+    """
     metrics = Metrics()
 
     @contextlib.asynccontextmanager
@@ -60,19 +66,6 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
     app = Starlette(
         routes=ROUTES,
         lifespan=lifespan,
-        middleware=[
-            Middleware(Counted, metrics=metrics),
-            Middleware(Named),
-            Middleware(Traced),
-            Middleware(
-                CORSMiddleware,
-                allow_origins=config.origins,
-                allow_methods=METHODS,
-                allow_headers=HEADERS,
-                allow_credentials=True,
-                expose_headers=EXPOSED,
-            ),
-        ],
         exception_handlers={
             errors.ApiError: errors.refused,
             HTTPException: errors.not_routed,
@@ -81,7 +74,16 @@ def build(config: EdgeConfig, opened: Opened) -> Starlette:
     )
     app.router.redirect_slashes = False
     app.state.refused = metrics.refused
-    return app
+    app.state.openapi = orjson.dumps(document((route for route in ROUTES if route.include_in_schema), config))
+    shared = CORSMiddleware(
+        app,
+        allow_origins=config.origins,
+        allow_methods=METHODS,
+        allow_headers=HEADERS,
+        allow_credentials=True,
+        expose_headers=EXPOSED,
+    )
+    return Counted(Named(Traced(shared)), metrics)
 
 
 class Named:

@@ -59,4 +59,7 @@ def _etag(body: bytes) -> str:
 
 
 _FILES = read_page(FOLDER)
-ROUTES = (Route("/", get_page), Route("/page/{file}", get_page))
+ROUTES = (
+    Route("/", get_page, include_in_schema=False),
+    Route("/page/{file}", get_page, include_in_schema=False),
+)

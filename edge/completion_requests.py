@@ -18,7 +18,7 @@ from edge.config import Defaults
 from edge.errors import BadRequest, NotFound
 from edge.fields import bad, boolean, integer, json_object, refuse_others, says
 from edge.requests import hash_of, read_deadline
-from edge.sampling import MOST_TOKENS, Asked, read_sampling
+from edge.sampling import MAX_TOKENS, Asked, read_sampling
 from schemas.events import ChatMessage
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -62,6 +62,7 @@ IDLE: Mapping[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
 }
 NOTES = ("user", "safety_identifier", "prompt_cache_key", "metadata")
+NOTES_THAT_ARE_OBJECTS = ("metadata",)
 IDLE_OF_MESSAGE: Mapping[str, tuple[Any, ...]] = {
     "annotations": _NOTHING,
     "audio": _NOTHING,
@@ -69,6 +70,7 @@ IDLE_OF_MESSAGE: Mapping[str, tuple[Any, ...]] = {
     "refusal": _NOTHING,
     "tool_calls": _NOTHING,
 }
+NOTES_OF_MESSAGE = ("name",)
 IDLE_OF_STREAM: Mapping[str, tuple[Any, ...]] = {"include_obfuscation": (False,), "continuous_usage_stats": (False,)}
 FIELDS = (
     "messages",
@@ -130,10 +132,12 @@ def _messages(given: Any) -> tuple[ChatMessage, ...]:
 def _message(at: str, message: Any) -> ChatMessage:
     if not isinstance(message, dict):
         raise bad(at, message, "an object with role and content")
-    for name in sorted(message.keys() - {"role", "content", *IDLE_OF_MESSAGE}):
+    for name in sorted(message.keys() - {"role", "content", *NOTES_OF_MESSAGE, *IDLE_OF_MESSAGE}):
         if message[name] is not None:
             raise bad(f"{at}.{name}", message[name], "role and content alone, for the model is shown nothing else")
     _refuse_wishes(message, IDLE_OF_MESSAGE, f"{at}.")
+    for name in NOTES_OF_MESSAGE:
+        _note(message, name, f"{at}.")
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise bad(f"{at}.role", role, f"one of {', '.join(ROLES)}")
@@ -171,8 +175,8 @@ def _model(fields: Mapping[str, Any], models: tuple[str, ...]) -> str:
 
 def _max_tokens(fields: Mapping[str, Any]) -> int | None:
     """OpenAI's newer name and its older one say the same."""
-    older = integer(fields, "max_tokens", 1, MOST_TOKENS, default=0)
-    newer = integer(fields, "max_completion_tokens", 1, MOST_TOKENS, default=0)
+    older = integer(fields, "max_tokens", MAX_TOKENS, default=0)
+    newer = integer(fields, "max_completion_tokens", MAX_TOKENS, default=0)
     if older and newer and older != newer:
         raise bad("max_tokens", older, f"the same as max_completion_tokens={newer}, or one of the two")
     return newer or older or None
@@ -192,11 +196,11 @@ def _usage(fields: Mapping[str, Any], stream: bool) -> bool:
 _STREAM_OPTIONS = tuple(f"stream_options.{name}" for name in ("include_usage", *IDLE_OF_STREAM))
 
 
-def _note(fields: Mapping[str, Any], name: str) -> None:
+def _note(fields: Mapping[str, Any], name: str, at: str = "") -> None:
     """What the client writes for itself: it changes nothing of a reply and is kept nowhere."""
-    kind = dict if name == "metadata" else str
+    kind = dict if name in NOTES_THAT_ARE_OBJECTS else str
     if fields.get(name) is not None and not isinstance(fields[name], kind):
-        raise bad(name, fields[name], "an object" if kind is dict else "text")
+        raise bad(f"{at}{name}", fields[name], "an object" if kind is dict else "text")
 
 
 def _refuse_wishes(fields: Mapping[str, Any], idle: Mapping[str, tuple[Any, ...]], at: str = "") -> None:

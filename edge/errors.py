@@ -26,6 +26,7 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 SHOWN_CHARACTERS = 60
 
@@ -126,19 +127,24 @@ async def not_routed(request: Request, error: Exception) -> Response:
     """Starlette's handler for what its router refuses: an unknown path or method."""
     assert isinstance(error, HTTPException)
     code = HTTPStatus(error.status_code).name.lower()
+    request.app.state.refused(code)
+    headers = {"Allow": ", ".join(allowed(request))} if error.status_code == 405 else error.headers
     message = f"{request.method} {shown(request.url.path)}: {HTTPStatus(error.status_code).phrase.lower()}"
     body = error_body(message, ApiError.type, code)
-    return Response(body, error.status_code, error.headers, "application/json")
+    return Response(body, error.status_code, headers, "application/json")
 
 
-async def crashed(_: Request, __: Exception) -> Response:
-    """Starlette's handler for what nobody expected; the server logs the traceback, the client sees none of it.
+def allowed(request: Request) -> list[str]:
+    """The methods of a path, whichever of its routes takes them; Starlette names those of the first alone."""
+    routes = (route for route in request.app.routes if isinstance(route, Route))
+    fits = (route.methods or set() for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return sorted(set().union(*fits))
 
-    It answers outside of every middleware, so it names its answer itself.
-    """
-    answer = error_response(Internal("something went wrong on this server; the error is logged", retry_after_s=1))
-    answer.headers["X-Request-Id"] = request_id()
-    return answer
+
+async def crashed(request: Request, _: Exception) -> Response:
+    """Starlette's handler for what nobody expected; the server logs the traceback, the client sees none of it."""
+    request.app.state.refused(Internal.code)
+    return error_response(Internal("something went wrong on this server; the error is logged", retry_after_s=1))
 
 
 def request_id() -> str:

@@ -7,11 +7,37 @@ expected. A field that is null was not given.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from edge.errors import BadRequest, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """The integers that a field may be: from `least` to `most`."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"an integer from {self.least} to {self.most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers that a field may be: from `least`, or only what is `over` it, to `most`."""
+
+    least: float
+    most: float
+    over: bool = False
+
+    def __str__(self) -> str:
+        if self.over:
+            return f"a number over {self.least:g}, at most {self.most:g}"
+        return f"a number from {self.least:g} to {self.most:g}"
 
 
 def json_object(body: bytes) -> dict[str, Any]:
@@ -31,29 +57,23 @@ def refuse_others(fields: Mapping[str, Any], known: Collection[str]) -> None:
         raise bad(unknown[0], fields[unknown[0]], f"one of the fields {', '.join(sorted(known))}, and no other")
 
 
-def integer(fields: Mapping[str, Any], name: str, least: int, most: int, default: int) -> int:
+def integer(fields: Mapping[str, Any], name: str, allowed: Integers, default: int) -> int:
     value = fields.get(name)
     if value is None:
         return default
-    if type(value) is not int or not least <= value <= most:
-        raise bad(name, value, f"an integer from {least} to {most}")
+    if type(value) is not int or not allowed.least <= value <= allowed.most:
+        raise bad(name, value, str(allowed))
     return value
 
 
-def number(fields: Mapping[str, Any], name: str, least: float, most: float, default: float) -> float:
+def number(fields: Mapping[str, Any], name: str, allowed: Numbers, default: float) -> float:
     value = fields.get(name)
     if value is None:
         return default
-    if type(value) not in (int, float) or not least <= value <= most:
-        raise bad(name, value, f"a number from {least:g} to {most:g}")
+    good = type(value) in (int, float) and allowed.least <= value <= allowed.most
+    if not good or (allowed.over and value == allowed.least):
+        raise bad(name, value, str(allowed))
     return float(value)
-
-
-def positive(fields: Mapping[str, Any], name: str, most: float, default: float) -> float:
-    value = number(fields, name, 0, most, default)
-    if value == 0:
-        raise bad(name, value, f"a number over 0, at most {most:g}")
-    return value
 
 
 def boolean(fields: Mapping[str, Any], name: str, default: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""What machines ask an edge, without a key: is it there, is it ready, what does it count."""
+"""What machines ask an edge, without a key: is it there, is it ready, what does it count, what can it be asked."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ async def ready(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     return Response(generate_latest(edge_of(request).metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def get_document(request: Request) -> Response:
+    """What can be asked of this edge, for tools that make clients, forms and tests of it."""
+    return Response(request.app.state.openapi, media_type="application/json")
 
 
 async def get_schema(request: Request) -> Response:

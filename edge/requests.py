@@ -17,19 +17,21 @@ import orjson
 from edge import sampling
 from edge.config import LONGEST_DEADLINE_S, Defaults
 from edge.errors import BadRequest
-from edge.fields import bad, json_object, positive, refuse_others, says
+from edge.fields import Integers, Numbers, bad, json_object, number, refuse_others, says
 from edge.sampling import Asked
 from schemas.ids import ConversationId
 
 FIELDS = ("text", "model", "deadline_s", *sampling.FIELDS)
-MOST_EVENT_ID = 2**31
-MOST_PAGE = 200
+DEADLINE_S = Numbers(0, LONGEST_DEADLINE_S, over=True)
+EVENT_ID = Integers(0, 2**31)
+PAGE = Integers(1, 200)
+USUAL_PAGE = 50
 MOST_TITLE_CHARACTERS = 200
 
-_CONVERSATION = re.compile(r"[A-Za-z0-9._~-]{1,128}")
-_CLIENT_KEY = re.compile(r"[\x21-\x7e]{1,255}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_EVENT_ID = re.compile(r"[0-9]{1,10}")
+CONVERSATION = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+CLIENT_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+TITLE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_DIGITS = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,13 @@ def read_title(body: bytes) -> str:
     refuse_others(fields, ("title",))
     title = fields.get("title")
     given = title.strip() if isinstance(title, str) else ""
-    if not given or len(given) > MOST_TITLE_CHARACTERS or _CONTROL.search(given):
+    if not TITLE.fullmatch(given) or len(given) > MOST_TITLE_CHARACTERS:
         raise bad("title", title, f"1 to {MOST_TITLE_CHARACTERS} characters on one line, not all blank")
     return given
 
 
 def read_deadline(fields: Mapping[str, Any], defaults: Defaults) -> float:
-    return positive(fields, "deadline_s", LONGEST_DEADLINE_S, default=defaults.deadline_s)
+    return number(fields, "deadline_s", DEADLINE_S, default=defaults.deadline_s)
 
 
 def hash_of(asked: Mapping[str, Any]) -> str:
@@ -79,14 +81,14 @@ def hash_of(asked: Mapping[str, Any]) -> str:
 
 
 def read_conversation(text: str) -> ConversationId:
-    if not _CONVERSATION.fullmatch(text):
+    if not CONVERSATION.fullmatch(text):
         raise bad("conversation", text, "1 to 128 characters of A-Z a-z 0-9 . _ ~ -")
     return ConversationId(text)
 
 
 def read_client_key(text: str | None) -> str | None:
     """The Idempotency-Key; None when the client gave none."""
-    if text is not None and not _CLIENT_KEY.fullmatch(text):
+    if text is not None and not CLIENT_KEY.fullmatch(text):
         raise bad("Idempotency-Key", text, "1 to 255 visible ASCII characters")
     return text
 
@@ -96,17 +98,17 @@ def read_cursor(header: str | None, query: str | None) -> int | None:
     text = query if header is None else header
     if text is None:
         return None
-    if not _EVENT_ID.fullmatch(text) or int(text) > MOST_EVENT_ID:
-        raise bad("Last-Event-ID", text, f"an integer from 0 to {MOST_EVENT_ID} in ASCII digits, as an event's id was")
+    if not _DIGITS.fullmatch(text) or int(text) > EVENT_ID.most:
+        raise bad("Last-Event-ID", text, f"{EVENT_ID} in ASCII digits, as an event's id was")
     return int(text)
 
 
-def read_limit(text: str | None, default: int = 50) -> int:
+def read_limit(text: str | None) -> int:
     """How many entries a page has."""
     if text is None:
-        return default
-    if not _EVENT_ID.fullmatch(text) or not 1 <= int(text) <= MOST_PAGE:
-        raise bad("limit", text, f"an integer from 1 to {MOST_PAGE}")
+        return USUAL_PAGE
+    if not _DIGITS.fullmatch(text) or not PAGE.least <= int(text) <= PAGE.most:
+        raise bad("limit", text, str(PAGE))
     return int(text)
 
 

@@ -10,31 +10,28 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from edge.config import Defaults
-from edge.fields import bad, boolean, integer, number, positive
+from edge.fields import Integers, Numbers, bad, boolean, integer, number
 from schemas.events import Sampling
 
-FIELDS = (
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
-    "stop",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "min_tokens",
-    "ignore_eos",
-    "logprobs",
-    "top_logprobs",
-)
-MOST_TOKENS = 1_000_000
-MOST_SEED = 2**63 - 1
-MOST_TOP_K = 1_000_000
+MAX_TOKENS = Integers(1, 1_000_000)
+INTEGERS: Mapping[str, Integers] = {
+    "max_tokens": MAX_TOKENS,
+    "top_k": Integers(-1, 1_000_000),
+    "seed": Integers(0, 2**63 - 1),
+    "min_tokens": Integers(0, MAX_TOKENS.most),
+    "top_logprobs": Integers(0, 20),
+}
+NUMBERS: Mapping[str, Numbers] = {
+    "temperature": Numbers(0, 2),
+    "top_p": Numbers(0, 1, over=True),
+    "presence_penalty": Numbers(-2, 2),
+    "frequency_penalty": Numbers(-2, 2),
+    "repetition_penalty": Numbers(0, 2, over=True),
+}
+BOOLEANS = ("ignore_eos", "logprobs")
+FIELDS = (*INTEGERS, *NUMBERS, *BOOLEANS, "stop")
 MOST_STOPS = 4
 MOST_STOP_CHARACTERS = 256
-MOST_PENALTY = 2
-MOST_TOP_LOGPROBS = 20
 
 FIRST_FIELDS = frozenset(("max_tokens", "temperature", "top_p", "top_k", "seed", "stop"))
 _UNASKED = Sampling(max_tokens=0)
@@ -60,26 +57,35 @@ class Asked:
 
 def read_sampling(given: Mapping[str, Any], defaults: Defaults) -> Asked:
     """The fields of FIELDS. Raises BadRequest."""
-    most_tokens = integer(given, "max_tokens", 1, MOST_TOKENS, default=0)
+
+    def whole(name: str) -> int:
+        return integer(given, name, INTEGERS[name], default=0)
+
+    def real(name: str, default: float) -> float:
+        return number(given, name, NUMBERS[name], default)
+
+    least = whole("min_tokens")
+    most = whole("max_tokens")
+    if 0 < most < least:
+        raise bad("min_tokens", least, str(Integers(0, most)))
     sampling = Sampling(
-        max_tokens=most_tokens,
-        temperature=number(given, "temperature", 0, 2, default=defaults.temperature),
-        top_p=positive(given, "top_p", 1, default=defaults.top_p),
-        top_k=max(0, integer(given, "top_k", -1, MOST_TOP_K, default=0)),
+        max_tokens=most,
+        temperature=real("temperature", defaults.temperature),
+        top_p=real("top_p", defaults.top_p),
+        top_k=max(0, whole("top_k")),
         stop=_stop(given),
-        presence_penalty=number(given, "presence_penalty", -MOST_PENALTY, MOST_PENALTY, default=0.0),
-        frequency_penalty=number(given, "frequency_penalty", -MOST_PENALTY, MOST_PENALTY, default=0.0),
-        repetition_penalty=positive(given, "repetition_penalty", MOST_PENALTY, default=1.0),
-        min_tokens=integer(given, "min_tokens", 0, most_tokens or MOST_TOKENS, default=0),
+        presence_penalty=real("presence_penalty", 0.0),
+        frequency_penalty=real("frequency_penalty", 0.0),
+        repetition_penalty=real("repetition_penalty", 1.0),
+        min_tokens=least,
         ignore_eos=boolean(given, "ignore_eos"),
         top_logprobs=_top_logprobs(given),
     )
-    seed = integer(given, "seed", 0, MOST_SEED, default=0) if given.get("seed") is not None else None
-    return Asked(sampling, seed)
+    return Asked(sampling, None if given.get("seed") is None else whole("seed"))
 
 
 def _top_logprobs(given: Mapping[str, Any]) -> int | None:
-    top = integer(given, "top_logprobs", 0, MOST_TOP_LOGPROBS, default=0)
+    top = integer(given, "top_logprobs", INTEGERS["top_logprobs"], default=0)
     if boolean(given, "logprobs"):
         return top
     if top:

@@ -44,6 +44,33 @@ def test_an_error_that_nobody_expected_tells_nothing(
     wait_for(lambda: "has no attribute 'conversations'" in caplog.text)
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/conversations/c1", ["DELETE", "GET", "HEAD", "PATCH"]),
+        ("/v1/session", ["DELETE", "GET", "HEAD", "POST"]),
+        ("/v1/chat/completions", ["POST"]),
+    ],
+)
+def test_a_wrong_method_is_told_all_that_the_path_has(edge: RunningEdge, path: str, methods: list[str]) -> None:
+    with edge.client() as client:
+        answer = client.put(path)
+    assert (answer.status_code, answer.headers["allow"].split(", ")) == (405, methods)
+
+
+def test_the_answer_to_a_crash_is_counted_named_and_open_to_listed_origins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunningEdge(tmp_path, origins=("https://chat.example",)) as edge, edge.client() as client:
+        monkeypatch.setattr(edge.inner, "store", object())
+        answer = client.get("/v1/conversations", headers={"Origin": "https://chat.example"})
+        counted = client.get("/metrics").text
+    assert (answer.status_code, answer.headers["x-request-id"][:4]) == (500, "req-")
+    assert answer.headers["access-control-allow-origin"] == "https://chat.example"
+    assert 'laneway_edge_requests_total{method="GET",status="500"} 1.0' in counted
+    assert 'laneway_edge_refused_total{code="internal"} 1.0' in counted
+
+
 def test_the_models_are_listed_as_openai_does(edge: RunningEdge) -> None:
     with edge.client() as client:
         listed = client.get("/v1/models").json()

@@ -78,7 +78,8 @@ def test_what_is_not_supported_is_refused_by_name(field: str, value: object) -> 
         ({"role": "user", "content": []}, "messages[0].content"),
         ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "messages[0].content[0].type"),
         ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
-        ({"role": "user", "content": "x", "name": "bob"}, "messages[0].name"),
+        ({"role": "user", "content": "x", "name": 5}, "messages[0].name"),
+        ({"role": "user", "content": "x", "mood": "good"}, "messages[0].mood"),
         ({"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}, "messages[0].tool_calls"),
     ],
 )
@@ -96,6 +97,10 @@ def test_what_a_client_says_again_of_an_earlier_answer_is_taken() -> None:
         "audio": None,
     }
     assert read(messages=[*HELLO, echoed]).messages[1] == ChatMessage("assistant", "x")
+
+
+def test_the_name_that_a_framework_gives_a_speaker_changes_nothing() -> None:
+    assert read(messages=[{**HELLO[0], "name": "bob"}]).body_hash == read().body_hash
 
 
 @pytest.mark.parametrize("messages", [None, [], "hi", {}, [[]]])
