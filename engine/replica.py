@@ -227,7 +227,7 @@ class Replica:
         def delivered(error: Exception | None) -> None:
             if error is not None and job is not None:
                 job.lost = True
-                self._dropped.give_up(job.sequence.reply, job.sequence.attempt)
+                self._dropped.give_up(job.sequence.reply, job.sequence.attempt, self.supervisor_beats)
 
         append = self._outbox.encoder.append(self._outbox.routes.reply(reply, record))
         self._outbox.producer.send(append, delivered)
@@ -235,7 +235,7 @@ class Replica:
     def _drop(self, *jobs: Job) -> None:
         """Names them in the heartbeats until the supervisor has fenced them."""
         for job in jobs:
-            self._dropped.give_up(job.sequence.reply, job.sequence.attempt)
+            self._dropped.give_up(job.sequence.reply, job.sequence.attempt, self.supervisor_beats)
             self._end(job, "dropped")
 
     def _end(self, job: Job, how: str) -> None:

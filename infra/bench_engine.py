@@ -94,11 +94,17 @@ def measure(engine: Engine, workload: Workload, vocabulary: int, told: Callable[
     return run(engine, [(0, sequence) for sequence in workload.sequences(vocabulary)], told)
 
 
-def time_to_first_token(engine: Engine, continued: Continued, vocabulary: int) -> tuple[float, float]:
-    """Seconds of the whole prompt computed cold, and of the next turn behind what its conversation left cached."""
+def time_to_first_token(
+    engine: Engine, continued: Continued, vocabulary: int, told: Callable[[int], None]
+) -> tuple[float, float]:
+    """Seconds of the whole prompt computed cold, and of the next turn behind what its conversation left cached; `told`
+    hears how many of the three prompts are computed."""
     _, cold = replace(continued, fresh=continued.fresh + 1).sequences(vocabulary)
     before, following = continued.sequences(vocabulary)
-    seconds = [run(engine, [(0, one)], lambda _: None).first_token[0] for one in (cold, before, following)]
+    seconds = []
+    for one in (cold, before, following):
+        seconds.append(run(engine, [(0, one)], lambda _: None).first_token[0])
+        told(len(seconds))
     return seconds[0], seconds[2]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,18 @@ from tests.stack import Stack, small_broker
 
 # Torch reads it when it is imported: a thread that spins at a barrier starves the brokers beside the tests.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+TESTS = Path(__file__).parent
+SHARE_PROCESSES = ("services", "browser", "contract", "model")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers, tests that share processes or models go to one; of the others, those of one file."""
+    for item in items:
+        folder, *_ = item.path.relative_to(TESTS).parts
+        group = folder if folder in SHARE_PROCESSES else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

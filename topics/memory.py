@@ -104,7 +104,7 @@ class MemoryProducer:
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
         self._reports: list[tuple[Delivered, DeliveryFailed | None]] = []
-        self._failures: list[DeliveryFailed] = []
+        self._failure: DeliveryFailed | None = None
 
     def send(self, append: Append, delivered: Delivered | None = None) -> None:
         with self._log.changed:
@@ -112,8 +112,7 @@ class MemoryProducer:
             if refusal is None:
                 self._log.append(append)
         failure = DeliveryFailed(refusal) if refusal is not None else None
-        if failure is not None:
-            self._failures.append(failure)
+        self._failure = self._failure or failure
         if delivered is not None:
             self._reports.append((delivered, failure))
 
@@ -124,9 +123,9 @@ class MemoryProducer:
 
     def flush(self, timeout_s: float) -> None:
         self.poll()
-        failures, self._failures = self._failures, []
-        if failures:
-            raise DeliveryFailed(f"{len(failures)} records were not acknowledged; first failure: {failures[0]}")
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise DeliveryFailed(f"records were not acknowledged; first failure: {failure}")
 
     def close(self) -> None:
         """Nothing is held."""

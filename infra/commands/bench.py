@@ -56,7 +56,12 @@ def bench_engine(
     where = {"model": tokenizer.name, "machine": _machine(), "fingerprint": engine.fingerprint}
     measure(engine, Workload(1, 64, 0, 4), tokenizer.vocabulary, lambda _: None)
     if workload == "long":
-        _report_long(time_to_first_token(engine, Continued(), tokenizer.vocabulary), where, as_json)
+        with _progress(as_json) as progress:
+            task = progress.add_task("3 long prompts", total=3)
+            seconds = time_to_first_token(
+                engine, Continued(), tokenizer.vocabulary, lambda prompts: progress.update(task, completed=prompts)
+            )
+        _report_long(seconds, where, as_json)
         return
     with _progress(as_json) as progress:
         figures = [_run(engine, progress, workload, count, output, tokenizer.vocabulary) for count in counts]

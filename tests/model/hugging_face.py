@@ -35,7 +35,12 @@ class HuggingFace:
     def greedy(self, prompt: Sequence[int], tokens: int) -> list[int]:
         """So many tokens, an end of sequence like any other."""
         said = self._model.generate(
-            torch.tensor([list(prompt)]), max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0
+            torch.tensor([list(prompt)]),
+            max_new_tokens=tokens,
+            do_sample=False,
+            use_cache=True,
+            eos_token_id=None,
+            pad_token_id=0,
         )
         return said[0, len(prompt) :].tolist()
 

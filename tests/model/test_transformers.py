@@ -12,7 +12,7 @@ from engine.sequence import Chunk, Sequence, blocks_for
 from engine.weights import Weights, load_weights
 from schemas.events import Sampling
 from schemas.ids import ReplyId
-from schemas.tokenizer import ChatTokenizer
+from schemas.tokenizer import ChatTokenizer, PromptTurn
 from tests.model.hugging_face import HuggingFace
 from tests.model.test_chat_model import ask
 from tests.tiny_llama import write_tiny_llama
@@ -67,7 +67,7 @@ def test_logits_of_the_chat_model(weights: Weights, chat: ModelRunner, tokenizer
 
 
 def test_greedy_tokens_of_the_chat_model(weights: Weights, chat: ModelRunner, tokenizer: ChatTokenizer) -> None:
-    prompts = [ask(tokenizer, question) for question in QUESTIONS]
-    said = generate(chat, *(Generation(prompt, Sampling(12, temperature=0)) for prompt in prompts), max_running=20)
+    prompts = [tokenizer.prompt([PromptTurn("user", tokenizer.encode(question))]) for question in QUESTIONS]
+    said = generate(chat, *(Generation(prompt, Sampling(8, temperature=0)) for prompt in prompts), max_running=20)
     hugging_face = HuggingFace(weights)
-    assert said == [hugging_face.greedy(prompt, 12) for prompt in prompts]
+    assert said == [hugging_face.greedy(prompt, 8) for prompt in prompts]

@@ -44,6 +44,7 @@ class Rig:
         self.blocks, self.recomputations = blocks, recomputations
         self.log = MemoryLog({topic.name: topic.partitions for topic in catalog(SIZES)}, lambda: 0)
         self.seen_positions: list[list[int]] = []
+        self.others = self.outbox()
         self.replica = self.start(ONE, capacity)
 
     def outbox(self) -> Outbox:
@@ -71,9 +72,8 @@ class Rig:
         self.write(ROUTES.replica_beat("whoever", event))
 
     def write(self, *outputs: Output) -> None:
-        outbox = self.outbox()
         for output in outputs:
-            outbox.producer.send(outbox.encoder.append(output))
+            self.others.producer.send(self.others.encoder.append(output))
 
     def assign(self, n: int, text: str = "hey", tier: str = "paid", **fields: Any) -> ReplyId:
         prompt = pack_ids(self.tokenizer.prompt([PromptTurn("user", self.tokenizer.encode(text))]))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.dropped import NAMED_BEATS
+from engine.dropped import GIVEN_UP_BEATS, NAMED_BEATS
 from engine.load import Requests
 from schemas import reply_records as r
 from schemas.events import AbortReply, AttemptDropped, DrainRequested, Sampling, pack_ids
@@ -236,3 +236,22 @@ def test_a_second_request_for_an_attempt_that_is_here_is_not_computed_again(rig:
     rig.run(4)
     assert [kind for kind in rig.kinds(1) if kind is r.Started] == [r.Started]
     assert folded(1, *rig.of(1)).text == "hey"
+
+
+def test_a_delivery_that_fails_after_the_abort_is_not_named_for_ever(rig: Rig) -> None:
+    rig.assign(1, "a long one")
+    rig.run()
+    rig.log.fail_deliveries(REPLIES, 2)
+    job = next(iter(rig.replica._jobs.values()))
+    rig.run()
+    rig.tell(AbortReply(reply_id(1), 1, ONE))
+    rig.run()
+    rig.replica.supervisor_beats += NAMED_BEATS
+    rig.run()
+    assert rig.replica.load.dropped == ()
+    rig.replica._write(job.sequence.reply, r.Preempted(1, ONE), job)
+    rig.run()
+    assert rig.replica.load.dropped == (AttemptDropped(reply_id(1), 1),)
+    rig.replica.supervisor_beats += GIVEN_UP_BEATS
+    rig.run()
+    assert rig.replica.load.dropped == ()

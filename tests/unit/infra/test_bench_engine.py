@@ -42,5 +42,7 @@ def test_a_mix_is_drawn_alike_each_time_and_runs_to_its_end(tokenizer: ChatToken
 
 def test_the_next_turn_of_a_long_conversation_finds_it_cached(tokenizer: ChatTokenizer) -> None:
     engine = Engine(ScriptedRunner(tokenizer), Limits())
-    assert min(time_to_first_token(engine, Continued(320, 30), tokenizer.vocabulary)) > 0
+    told: list[int] = []
+    assert min(time_to_first_token(engine, Continued(320, 30), tokenizer.vocabulary, told.append)) > 0
+    assert told == [1, 2, 3]
     assert (engine.totals.prompt_tokens, engine.totals.cached_tokens) == (351 + 320 + 350, 320)
