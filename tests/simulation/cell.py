@@ -1,0 +1,213 @@
+"""The product's own stages and replicas as processes of the simulation: only their surroundings are made here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.beats import EVERY_S, ON_CHANGE_S, Beats
+from engine.engine import Engine
+from engine.lanes import Lanes
+from engine.replica import Identity, Load, Outbox, Replica
+from engine.scheduler import Limits
+from engine.scripted import ScriptedRunner
+from schemas.codec import Codec
+from schemas.ids import Incarnation
+from schemas.settings import load
+from schemas.tokenizer import ChatTokenizer
+from streams.config import StreamsConfig
+from streams.runtime.effects import Effects
+from streams.runtime.main import STAGES, Cell
+from streams.runtime.runner import Runner, Shell
+from streams.stage import Message
+from tests.simulation.processes import Beside, Process, Role
+from tests.simulation.sim_log import SharedLog, SimLog
+from tests.simulation.world import World
+from topics.catalog import catalog
+from topics.config import KafkaConfig
+from topics.log import Append
+from topics.outputs import Encoder, Routes
+from topics.schemas import Decoder
+from topics.store.contract import SavedAt
+from topics.store.sqlite import SqliteStore
+
+CODEC = Codec()
+SLOTS, PARTITIONS = 2, 2
+DRAIN_MS = 300
+SETTINGS = {
+    "LANEWAY_SLOTS": str(SLOTS),
+    "LANEWAY_USER_PARTITIONS": str(PARTITIONS),
+    "LANEWAY_REPLY_PARTITIONS": str(PARTITIONS),
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How a run's cell is cut: requests a tier may queue, replies a replica runs, its blocks of keys and values."""
+
+    backlog: int = 1_000
+    running: int = 2
+    blocks: int = 200
+
+
+class Surroundings:
+    """The log, the store and the time that all processes of a run share."""
+
+    def __init__(self, world: World, tokenizer: ChatTokenizer, sizes: Sizes) -> None:
+        self.world, self.tokenizer, self.sizes = world, tokenizer, sizes
+        kafka = load(KafkaConfig, SETTINGS)
+        streams = load(StreamsConfig, {"LANEWAY_BACKLOG": str(sizes.backlog)})
+        self.kafka, self.routes = kafka, Routes(kafka.sizes)
+        self.store = SqliteStore(Path(":memory:"))
+        self.cell = Cell(kafka, streams, tokenizer, self.store, self.routes)
+        self.roles: dict[str, Role] = {}
+        topics = {topic.name: topic.partitions for topic in catalog(kafka.sizes)}
+        self.log = SharedLog(topics, lambda: world.now_ms, self._appended)
+
+    def encoder(self, writer: Incarnation) -> Encoder:
+        return Encoder(CODEC, self.kafka.sizes, writer)
+
+    def role(self, name: str, make: Callable[[Role, str], Process]) -> Role:
+        role = self.roles[name] = Role(self.world, name, make)
+        return role
+
+    def expel(self, process: StageProcess) -> None:
+        """The group takes it for dead."""
+        if process.runner is not None:
+            name = process.runner._stage.name
+            group = self.log._groups.get(name)
+            if group is not None and process.instance in group.members:
+                self.log.expel(name, process.instance)
+
+    def _appended(self, append: Append) -> None:
+        self.world.note("log", append)
+        for role in self.roles.values():
+            role.wake(append.place.topic)
+
+
+class StageProcess(Process):
+    """One stage with its runner, as `streams.runtime.main` puts them together."""
+
+    def __init__(self, around: Surroundings, role: Role, name: str) -> None:
+        super().__init__(role, name)
+        self._around = around
+        self.stage, _, instance = role.name.partition("#")
+        self.instance = instance or "0"
+        self.runner: Runner | None = None
+        self.beside = Beside(self)
+
+    def start(self) -> None:
+        around, incarnation = self._around, Incarnation(self.name)
+        log = SimLog(around.log, self)
+        effects = Effects(
+            log,
+            around.store,
+            Decoder(log, CODEC),
+            around.routes,
+            around.tokenizer.context,
+            now_ms=lambda: self.world.now_ms,
+        )
+        shell = Shell(
+            log=log,
+            decoder=Decoder(log, CODEC),
+            encoder=around.encoder(incarnation),
+            beside=self.beside,
+            instance=self.instance,
+            perform=effects.perform,
+            project=self._project,
+        )
+        self.runner = Runner(STAGES[self.stage](around.cell, incarnation), shell)
+
+    def step(self) -> bool:
+        assert self.runner is not None
+        return bool(self.runner.step(self.world.now_ms / 1000))
+
+    def leave(self) -> None:
+        """As on SIGTERM."""
+        if self.runner is not None:
+            self.role.rests = True
+            self.guarded(self.runner.close)
+            self.die("leaves")
+
+    def _project(self, messages: Sequence[Message]) -> None:
+        self.call("save to the store")
+        self._around.store.save(SavedAt(message.offset, message.event) for message in messages)
+        self.call("see it saved")
+
+
+class ReplicaProcess(Process):
+    """One replica on a scripted runner, and its beats; driven as `engine.main` drives them."""
+
+    pace_ms = 20, 80
+
+    def __init__(self, around: Surroundings, role: Role, name: str) -> None:
+        super().__init__(role, name)
+        self._around = around
+        self._slot = int(role.name.removeprefix("replica"))
+        self.silent_until = self._leave_at = 0
+        self._beaten, self._beaten_at = Load(), 0
+        self.replica: Replica
+        self.blocks = 0
+
+    def start(self) -> None:
+        around, sizes = self._around, self._around.sizes
+        log = SimLog(around.log, self)
+        runner = ScriptedRunner(around.tokenizer, num_blocks=sizes.blocks)
+        limits = Limits(max_running=sizes.running, reserve=min(sizes.running, sizes.blocks // 8))
+        engine = Engine(runner, limits, clock=lambda: self.world.now_ms / 1000)
+        identity = Identity("main", self._slot, Incarnation(self.name))
+        lanes = Lanes(log, Decoder(log, CODEC), "main", self._slot)
+        self.replica = Replica(identity, engine, around.tokenizer, lanes, self._outbox(log))
+        self.replica.note()
+        self.blocks = engine.free_blocks
+        self._beats = Beats(self.replica, self._outbox(log), lambda error: None)
+        self.world.after(0, self._beat_in_turn, self)
+
+    def step(self) -> bool:
+        self.replica.step()
+        self.world.after(int(ON_CHANGE_S * 1000), self._beat_on_change, self)
+        if self.replica.draining and not self._leave_at:
+            self._leave_at = self.world.now_ms + DRAIN_MS
+        if self._leave_at and (self.replica.idle or self.world.now_ms >= self._leave_at):
+            self.replica.drop_all()
+            self._beats.beat(self.replica.load)
+            self._land()
+            self.die("leaves")
+        return not self.replica.idle
+
+    def drain(self) -> None:
+        self.replica.draining = True
+
+    def _outbox(self, log: SimLog) -> Outbox:
+        return Outbox(log.producer(), self._around.encoder(Incarnation(self.name)), self._around.routes)
+
+    def _beat_in_turn(self) -> None:
+        if self.alive:
+            self.guarded(self._beat)
+            self.world.after(int(EVERY_S * 1000), self._beat_in_turn, self)
+
+    def _beat_on_change(self) -> None:
+        """At most every 50 ms."""
+        load, since = self.replica.load, self.world.now_ms - self._beaten_at
+        if self.alive and since >= ON_CHANGE_S * 1000 and changed(load, self._beaten):
+            self.guarded(self._beat)
+
+    def _beat(self) -> None:
+        if self.world.now_ms >= self.silent_until:
+            self._beaten, self._beaten_at = self.replica.load, self.world.now_ms
+            self._beats.beat(self._beaten)
+
+    def _land(self) -> None:
+        for producer in (self.replica._outbox.producer, self._beats._outbox.producer):
+            producer.close()
+
+
+def changed(load: Load, before: Load) -> bool:
+    """Whether a beat would say something new, steps and blocks aside."""
+    return (load.running, load.waiting, load.lanes, load.dropped) != (
+        before.running,
+        before.waiting,
+        before.lanes,
+        before.dropped,
+    )

@@ -1,0 +1,120 @@
+"""What goes wrong, done to the process that holds a role: one function for each kind of fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.simulation.cell import ReplicaProcess, StageProcess, Surroundings
+from tests.simulation.edge import EdgeProcess
+from tests.simulation.plan import Fault
+from tests.simulation.processes import Process, Role
+
+
+def happen(around: Surroundings, fault: Fault) -> None:
+    """Now, or at the call that it names. A role whose process is dead just now is spared."""
+    role = around.roles[fault.role]
+    if role.process.alive:
+        around.world.note(role.process.name, fault)
+        KINDS[fault.kind](around, fault, role, role.process)
+
+
+def _crash(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    process.arm(fault.call, lambda: process.die("crashes"))
+
+
+def _down(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """Dead, and nobody takes its place for a while."""
+    role.rests = True
+    process.die("is killed")
+
+    def again() -> None:
+        if role.rests and role.process is process:
+            role.begin()
+
+    around.world.after(fault.for_ms, again)
+
+
+def _pause(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """It stands still in the middle of a step, and goes on as if nothing had been."""
+    process.arm(fault.call, lambda: around.world.stand_still(process, fault.for_ms))
+
+
+def _zombie(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """It stands still in the middle of a step; another takes its place, and then it goes on beside that one."""
+
+    def stand_still_and_be_replaced() -> None:
+        if role.process is process:
+            around.world.after(fault.for_ms // 4, lambda: role.process is process and role.begin())
+            around.world.stand_still(process, fault.for_ms)
+            around.world.after(3_000, lambda: process.die("is found and killed"))
+
+    process.arm(fault.call, stand_still_and_be_replaced)
+
+
+def _freeze(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """It stands still between two steps."""
+    around.world.standing.append(process)
+
+    def thaw() -> None:
+        if process in around.world.standing:
+            around.world.standing.remove(process)
+
+    around.world.after(fault.for_ms, thaw)
+
+
+def _expel(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    if isinstance(process, StageProcess):
+        process.arm(fault.call, lambda: around.expel(process))
+
+
+def _second(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """Another process of the stage joins, and leaves again or dies; then the group forgets it."""
+    name = f"{fault.role}#{fault.name}"
+    second = around.role(name, lambda role, name: StageProcess(around, role, name))
+    second.begin()
+
+    def over() -> None:
+        if isinstance(second.process, StageProcess):
+            leaves = fault.count == 1 and second.process.alive and second.process not in around.world.standing
+            second.rests = True
+            second.process.leave() if leaves else second.process.die("is killed")
+            gone = second.process
+            around.world.after(1_000, lambda: around.expel(gone))
+
+    around.world.after(fault.for_ms, over)
+
+
+def _fail(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    process.failing[fault.topic] = fault.count
+
+
+def _silence(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    if isinstance(process, ReplicaProcess):
+        process.silent_until = around.world.now_ms + fault.for_ms
+
+
+def _drain(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    if isinstance(process, ReplicaProcess | EdgeProcess):
+        process.drain()
+
+
+def _leave(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """It is told to leave, as in a rolling update, and the next takes its place."""
+    if isinstance(process, StageProcess) and process not in around.world.standing:
+        process.leave()
+        around.world.after(fault.for_ms // 4, lambda: role.process is process and role.begin())
+
+
+KINDS: dict[str, Callable[[Surroundings, Fault, Role, Process], None]] = {
+    "crash": _crash,
+    "down": _down,
+    "pause": _pause,
+    "zombie": _zombie,
+    "freeze": _freeze,
+    "expel": _expel,
+    "second": _second,
+    "fail": _fail,
+    "silence": _silence,
+    "drain": _drain,
+    "leave": _leave,
+}
