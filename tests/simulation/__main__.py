@@ -13,7 +13,7 @@ from tests.simulation.plan import plan_of
 from tests.simulation.run import Outcome, Run
 from tests.simulation.shrink import shrunk
 from tests.simulation.tracing import lines
-from tests.tiny_llama import write_tokenizer
+from tests.tiny_tokenizer import write_tokenizer
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from engine.beats import EVERY_S, ON_CHANGE_S, Beats
@@ -51,6 +52,18 @@ class Sizes:
     blocks: int = 200
 
 
+@cache
+def _store() -> SqliteStore:
+    return SqliteStore(Path(":memory:"))
+
+
+def empty_store() -> SqliteStore:
+    """The product's store in memory; one for all runs, since it takes longer to make than a run."""
+    store = _store()
+    store._connection.execute("DELETE FROM turns")
+    return store
+
+
 class Surroundings:
     """The log, the store and the time that all processes of a run share."""
 
@@ -59,7 +72,7 @@ class Surroundings:
         kafka = load(KafkaConfig, SETTINGS)
         streams = load(StreamsConfig, {"LANEWAY_BACKLOG": str(sizes.backlog)})
         self.kafka, self.routes = kafka, Routes(kafka.sizes)
-        self.store = SqliteStore(Path(":memory:"))
+        self.store = empty_store()
         self.cell = Cell(kafka, streams, tokenizer, self.store, self.routes)
         self.roles: dict[str, Role] = {}
         topics = {topic.name: topic.partitions for topic in catalog(kafka.sizes)}

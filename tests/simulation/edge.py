@@ -53,6 +53,8 @@ class Work:
 
 
 class EdgeProcess(Process):
+    pace_ms = 5, 60
+
     def __init__(self, around: Surroundings, role: Role, name: str) -> None:
         super().__init__(role, name)
         self._around = around

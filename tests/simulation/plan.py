@@ -41,7 +41,7 @@ WRITES = {
     "edge": (MESSAGES, REPLIES),
 }
 
-FAULTS_UNTIL_MS = 4_000
+FAULTS_UNTIL_MS = 3_000
 LETTERS = "abcdefghijklmnopqrstuvwxyz é漢"
 
 

@@ -23,7 +23,7 @@ from tests.simulation.undisturbed import undisturbed
 from tests.simulation.world import World
 from topics.schemas import Decoder
 
-HEALED_MS = FAULTS_UNTIL_MS + 5_000
+HEALED_MS = FAULTS_UNTIL_MS + 4_000
 QUIET_MS = 1_500
 PATIENCE_MS = 90_000
 GRACE_MS = HEALED_MS + 3_000
@@ -67,7 +67,6 @@ class Run:
         self._heal()
         violations = self._until_quiet()
         ends = tuple(f"{client.name}: {client.done}" for client in self.clients)
-        self.around.store.close()
         passed = self.world.now_ms
         return Outcome(self.plan, tuple(violations), self._digest(), tuple(self.world.trace), ends, passed)
 

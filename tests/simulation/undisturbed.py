@@ -22,7 +22,7 @@ def undisturbed(tokenizer: ChatTokenizer, ask: Ask) -> Undisturbed:
     prompt = tokenizer.prompt([PromptTurn("user", tokenizer.encode(ask.text))])
     sequence = Sequence(ReplyId("r"), 1, prompt, Sampling(ask.max_tokens, stop=ask.stop))
     transcript = Transcript(sequence, Detokenizer(tokenizer.piece, ask.stop), tokenizer.eos_ids)
-    engine = Engine(ScriptedRunner(tokenizer), Limits(), clock=lambda: 0.0)
+    engine = Engine(ScriptedRunner(tokenizer, num_blocks=64), Limits(), clock=lambda: 0.0)
     engine.add(sequence)
     tokens: list[Token] = []
     while True:
