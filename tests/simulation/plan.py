@@ -71,6 +71,12 @@ class Plan:
         """What can be taken out."""
         return tuple(part.name for part in (*self.asks, *self.faults))
 
+    @property
+    def troubled_ms(self) -> int:
+        """When the last fault is over and the last message is asked."""
+        asked = (ask.at_ms + sum(ask.again_ms[:1]) for ask in self.asks)
+        return max((*asked, *(fault.at_ms + fault.for_ms for fault in self.faults)), default=0)
+
     def only(self, names: frozenset[str]) -> Plan:
         return replace(
             self,

@@ -14,7 +14,7 @@ from typing import Any
 from tests.simulation.world import World
 from topics.errors import TopicsError
 
-IDLE_MS = 250
+IDLE_MS = 210, 450
 
 
 class Crash(BaseException):
@@ -35,6 +35,7 @@ class Process:
         self.left_behind: list[Callable[[], None]] = []
         self._armed: list[tuple[int, Callable[[], None]]] = []
         self._wake_at: int | None = None
+        self._busy = False
 
     def start(self) -> None:
         """Makes the clients and what they serve."""
@@ -88,7 +89,8 @@ class Process:
         if self._wake_at == at and self.alive:
             self._wake_at = None
             busy = self.guarded(self.step)
-            self.wake(self.random.randint(*self.pace_ms) if busy else IDLE_MS)
+            self.wake(self.random.randint(*self.pace_ms) if busy else IDLE_MS[not self._busy])
+            self._busy = bool(busy)
 
     def die(self, why: str) -> None:
         """What it had sent but not been told of lands or is lost, a bit of it after its death."""

@@ -6,27 +6,31 @@ After the healing one more message is asked: a cell that lost nothing but answer
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from schemas.ids import ConversationId, UserId
+from schemas.ids import ConversationId, UserId, created_ms
 from schemas.tokenizer import ChatTokenizer
+from streams.supervisor import MOST_ATTEMPTS
 from tests.checker.history import Asked, History, Undisturbed, read_entries
 from tests.checker.rules import check
+from tests.checker.telling import tell
 from tests.checker.violation import Violation
 from tests.simulation.cell import CODEC, ReplicaProcess, StageProcess, Surroundings
 from tests.simulation.clients import Ask, Client
 from tests.simulation.edge import EdgeProcess
 from tests.simulation.faults import happen
-from tests.simulation.plan import EDGE_ROLES, FAULTS_UNTIL_MS, REPLICA_ROLES, STAGES, Plan
+from tests.simulation.plan import EDGE_ROLES, REPLICA_ROLES, STAGES, Plan
 from tests.simulation.undisturbed import undisturbed
 from tests.simulation.world import World
+from topics.catalog import REPLIES
 from topics.schemas import Decoder
 
-HEALED_MS = FAULTS_UNTIL_MS + 4_000
 QUIET_MS = 1_500
 PATIENCE_MS = 90_000
-GRACE_MS = HEALED_MS + 3_000
+PATIENT_MS = 20_000
+GRACE_MS = 12_000
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Run:
             self._ask(ask)
         for fault in self.plan.faults:
             self.world.after(fault.at_ms, partial(happen, self.around, fault))
-        self.world.run(HEALED_MS)
+        self.world.run(self.plan.troubled_ms + 300)
         self._heal()
         violations = self._until_quiet()
         ends = tuple(f"{client.name}: {client.done}" for client in self.clients)
@@ -101,9 +105,19 @@ class Run:
         while True:
             self.world.run(end - self.world.now_ms, lambda: all(client.done for client in self.clients))
             self.world.run(QUIET_MS)
-            violations = check(self.history())
+            history = self.history()
+            violations = [*check(history), *self._given_up(history)]
             if not violations or self.world.now_ms >= end:
                 return violations
+
+    def _given_up(self, history: History) -> Iterator[Violation]:
+        """Replies that had all the time that a healed cell needs, and were failed nevertheless."""
+        for told in tell(history.of(REPLIES)).values():
+            accepted = told.accepted
+            patient = accepted is not None and accepted.deadline_ms - created_ms(told.reply) >= PATIENT_MS
+            lost = told.reason == "replica_lost" and told.attempt >= MOST_ATTEMPTS
+            if told.state == "failed" and not lost and (patient or told.reason != "deadline"):
+                yield Violation("given up", told.reply, (), told.reason, "an end by the replica or the user")
 
     def history(self) -> History:
         asks = {client.ask.name: client.ask for client in self.clients}
