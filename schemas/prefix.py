@@ -14,6 +14,7 @@ from hashlib import blake2b
 BLOCK_TOKENS = 16
 HASH_BYTES = 16
 
+_BLOCK_BYTES = 4 * BLOCK_TOKENS
 _PACK = struct.Struct(f"<{BLOCK_TOKENS}I").pack
 
 
@@ -33,3 +34,12 @@ def prefix_hashes(token_ids: Sequence[int], salt: str) -> Iterable[bytes]:
     for end in range(BLOCK_TOKENS, len(token_ids) + 1, BLOCK_TOKENS):
         parent = block_hash(parent, token_ids[end - BLOCK_TOKENS : end])
         yield parent
+
+
+def packed_prefix_hashes(packed: bytes, salt: str) -> list[bytes]:
+    """The same of ids as records carry them, little-endian uint32; several times as fast."""
+    parent, names = root_hash(salt), []
+    for end in range(_BLOCK_BYTES, len(packed) + 1, _BLOCK_BYTES):
+        parent = blake2b(parent + packed[end - _BLOCK_BYTES : end], digest_size=HASH_BYTES).digest()
+        names.append(parent)
+    return names

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from schemas.events import ConversationKept, HistoryLoaded, MessagePosted, ParkedMessage, ReplySettled, Tick, Turn
-from schemas.ids import ConversationId, UserId
+from schemas.ids import ConversationId, UserId, created_ms
 from schemas.reply_records import Rejected
 from streams.admission import Answer, Model, admit, busy, evolve
+from streams.bounds import MOST_TEXT_BYTES, check_posted, check_size, newest_turns, text_bytes
 from streams.stage import NOTHING, Decision, HistoryWanted, Message, Stage
-from topics.catalog import INTAKE_STATE, MESSAGES, MINUTE
+from topics.catalog import INTAKE_STATE, MESSAGES, MINUTE, RESUME_WINDOW_MS
 from topics.log import Place
 from topics.outputs import Output, Routes
 
 KEPT_IDLE_MS = 10 * MINUTE
 TICK_EVERY_S = 0.25
-MOST_PARKED_CHARACTERS = 1_000_000
 
 Key: TypeAlias = tuple[UserId, ConversationId]
 
@@ -64,6 +64,7 @@ class Intake(Stage):
         self._next_tick = 0.0
 
     def apply(self, message: Message) -> Decision:
+        check_size(message.size)
         partition = self._partitions[message.place]
         _forget_idle(partition, message.at_ms)
         match message.event:
@@ -87,9 +88,10 @@ class Intake(Stage):
     def _posted(self, partition: Partition, posted: MessagePosted, now_ms: int) -> Decision:
         if not self._routes.has(posted.reply):
             raise ValueError(f"{posted.reply!r} names no reply of this cell")
+        check_posted(posted)
         known = partition.kept.get((posted.user, posted.conversation))
         kept = known or ConversationKept(posted.user, posted.conversation, now_ms, True, (), (), None, ())
-        if sum(len(parked.message.text) for parked in kept.parked) > MOST_PARKED_CHARACTERS:
+        if sum(text_bytes(parked.message) for parked in kept.parked) > MOST_TEXT_BYTES:
             return self._decision([Answer(posted, busy(kept))])  # its state would outgrow a record of the changelog
         kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, now_ms)))
         if not kept.loading:
@@ -106,7 +108,9 @@ class Intake(Stage):
             refusal = Rejected("history_unavailable", "the conversation's history cannot be read now", 1_000)
             return self._decision([Answer(parked.message, refusal) for parked in kept.parked])
         return self._answer(
-            partition, replace(kept, loading=False, turns=loaded.turns, keys=loaded.keys, touched_ms=now_ms), now_ms
+            partition,
+            replace(kept, loading=False, turns=self._fitting(loaded.turns), keys=loaded.keys, touched_ms=now_ms),
+            now_ms,
         )
 
     def _settled(self, partition: Partition, settled: ReplySettled, now_ms: int) -> Decision:
@@ -118,15 +122,12 @@ class Intake(Stage):
 
     def _fitting(self, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
         """The newest turns, as many as any model's context could take."""
-        room = max(model.tokenizer.context for model in self._models.values())
-        for index in range(len(turns) - 1, -1, -1):
-            room -= len(turns[index].token_ids) // 4
-            if room < 0:
-                return turns[index + 1 :]
-        return turns
+        return newest_turns(turns, max(model.tokenizer.context for model in self._models.values()))
 
     def _answer(self, partition: Partition, kept: ConversationKept, now_ms: int) -> Decision:
         """Answers the parked messages of a loaded conversation, in their order, as far as they can be."""
+        if lost(kept, now_ms):
+            kept = replace(kept, open_reply=None)
         answers: list[Answer] = []
         waiting: list[ParkedMessage] = []
         for parked in kept.parked:
@@ -189,12 +190,17 @@ class Intake(Stage):
                 yield Output(place, "", Tick())
 
 
+def lost(kept: ConversationKept, now_ms: int) -> bool:
+    """Whether the open reply's end will never be told: the log has forgotten all of it, long after its deadline."""
+    return kept.open_reply is not None and abs(now_ms - created_ms(kept.open_reply)) > RESUME_WINDOW_MS
+
+
 def _forget_idle(partition: Partition, now_ms: int) -> None:
     while partition.kept:
         key, kept = next(iter(partition.kept.items()))
         if now_ms - kept.touched_ms < KEPT_IDLE_MS:
             return
-        if kept.open_reply or kept.parked:
+        if kept.parked or (kept.open_reply and not lost(kept, now_ms)):
             partition.put(replace(kept, touched_ms=now_ms))
         else:
             partition.drop(key)

@@ -1,7 +1,8 @@
 """Replicas as the log of heartbeats shows them, to router and supervisor alike.
 
 Silence is measured in the log: a replica is dead when three beats of one supervisor follow its last, so a paused reader
-or a frozen broker makes nobody look dead. An incarnation that was replaced in log order never comes back.
+or a frozen broker makes nobody look dead. An incarnation that was replaced in log order never comes back. Anybody may
+append a beat: one that no replica of this cell can have sent means nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass, field
 
 from schemas.events import ReplicaBeat, SupervisorBeat
 from schemas.ids import Incarnation, ReplyId
+from topics.outputs import Routes
 
 SILENT_BEATS = 3
+LONGEST_INCARNATION = 128
 
 
 @dataclass(slots=True)
@@ -31,20 +34,21 @@ class Seen:
 class Replicas:
     """Folds the topic `replicas` from its oldest record on."""
 
-    def __init__(self) -> None:
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
         self._seen: dict[tuple[str, int], Seen] = {}
         self._gone: set[Incarnation] = set()
         self._beats: defaultdict[Incarnation, int] = defaultdict(int)
         self._missed: dict[tuple[Incarnation, Incarnation], int] = {}
 
     def apply(self, beat: ReplicaBeat | SupervisorBeat) -> bool:
-        """Takes a beat in; False for one of an incarnation that was replaced."""
+        """Takes a beat in; False for one that means nothing: of a replaced incarnation, or of no replica."""
         if isinstance(beat, SupervisorBeat):
             self._beats[beat.incarnation] += 1
             for seen in self._seen.values():
                 seen.followed[beat.incarnation] += 1
             return True
-        if beat.incarnation in self._gone:
+        if beat.incarnation in self._gone or not self._possible(beat):
             return False
         key = (beat.pool, beat.slot)
         before = self._seen.get(key)
@@ -52,6 +56,10 @@ class Replicas:
             self._gone.add(before.beat.incarnation)
         self._seen[key] = Seen(beat)
         return True
+
+    def _possible(self, beat: ReplicaBeat) -> bool:
+        known = self._routes.has_replica(beat.pool, beat.slot) and len(beat.incarnation) <= LONGEST_INCARNATION
+        return known and min(beat.capacity, beat.running, beat.waiting) >= 0
 
     def alive(self, pool: str) -> Iterator[ReplicaBeat]:
         """The last beats of the pool's living replicas, by slot."""

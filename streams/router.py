@@ -1,38 +1,54 @@
-"""Router: the backlog of a pool, in tier order, to the replica with the most room, as late as it can be.
+"""Router: the backlog of a pool, in tier order, to the replica that has most of a prompt already, as late as it can be.
 
-A request stays in its `generate` topic until a replica has room for it; the offset that is committed is that of the
-oldest request not yet sent, so a restart finds them all again. Past the backlog's limit a request that has not begun
-is shed with a time to retry, rather than left to wait out its deadline.
+A replica with much more to do than another, or without room, is passed over for the one with the most room. A request
+stays in its `generate` topic until a replica has room for it; the offset that is committed is that of the oldest
+request not yet sent, so a restart finds them all again. Past the backlog's limit a request that has not begun is shed
+with a time to retry, rather than left to wait out its deadline.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from schemas.events import GenerateAssigned, GenerateRequested, Origin, ReplicaBeat, SupervisorBeat
+from schemas.events import GenerateAssigned, GenerateRequested, LanePosition, Origin, ReplicaBeat, SupervisorBeat
 from schemas.ids import Incarnation, ReplyId
+from schemas.prefix import packed_prefix_hashes
 from schemas.reply_records import Dispatched, Failed, Shed
+from streams.affinity import Affinity
 from streams.replicas import Replicas
 from streams.stage import NOTHING, Decision, Message, Stage
-from topics.catalog import MINUTE, REPLICAS, SECOND, TIERS, generate_topic
+from topics.catalog import LARGEST_REQUEST, MINUTE, REPLICAS, SECOND, TIERS, generate_topic
 from topics.log import Place, Position
 from topics.outputs import Output, Routes
 
 LANE_DEPTH = 1
+MOST_IMBALANCE = 4
 NEVER_SHED = "resume"
 LONGEST_RETRY_MS = 2 * MINUTE
 
 
 @dataclass(slots=True)
 class Lanes:
-    """What was sent to one incarnation, as lane offsets, against what it says it has read."""
+    """What one incarnation was sent and has not read, by tier: counts, which each step of its lane offsets lowers.
+
+    A step back shows that the offset before it was none of its own; it costs no more than a count that is too low.
+    """
 
     incarnation: Incarnation
-    sent: dict[str, int] = field(default_factory=dict)
+    unread: Counter[str] = field(default_factory=Counter)
+    _offsets: dict[str, int] = field(default_factory=dict)
 
-    def in_flight(self, beat: ReplicaBeat) -> int:
-        return sum(max(0, self.sent.get(lane.tier, 0) - lane.offset) for lane in beat.lanes)
+    @property
+    def in_flight(self) -> int:
+        return self.unread.total()
+
+    def read(self, lanes: Sequence[LanePosition]) -> None:
+        for lane in lanes:
+            step = max(0, lane.offset - self._offsets.get(lane.tier, lane.offset))
+            self.unread[lane.tier] -= min(step, self.unread[lane.tier])
+            self._offsets[lane.tier] = lane.offset
 
 
 @dataclass(slots=True)
@@ -61,7 +77,8 @@ class Router(Stage):
         self._pool = pool
         self._limit = backlog_limit
         self._routes = routes
-        self._replicas = Replicas()
+        self._replicas = Replicas(routes)
+        self._affinity = Affinity()
         self._lanes: dict[int, Lanes] = {}
         self._backlog: dict[Place, deque[Message]] = {}
         self._pace = Pace()
@@ -74,12 +91,15 @@ class Router(Stage):
                 self._see(beat)
             case SupervisorBeat() as beat:
                 self._replicas.apply(beat)
+                self._affinity.keep({replica.incarnation for replica in self._replicas.alive(self._pool)})
                 return NOTHING
             case GenerateRequested() as request:
                 if not self._routes.has(request.reply):
                     raise ValueError(f"{request.reply!r} names no reply of this cell")
                 if generate_topic(request.pool, request.tier) != message.place.topic:
                     raise ValueError(f"a request of {request.pool}/{request.tier} in {message.place.topic}")
+                if message.size > LARGEST_REQUEST:
+                    raise ValueError(f"a request of {message.size} bytes, where a lane takes {LARGEST_REQUEST}")
                 backlog = self._backlog[message.place]
                 if len(backlog) >= self._limit and request.tier != NEVER_SHED:
                     shed = Shed("capacity", self._pace.retry_after_ms(len(backlog)))
@@ -99,8 +119,7 @@ class Router(Stage):
         lanes = self._lanes.get(beat.slot)
         if lanes is None or lanes.incarnation != beat.incarnation:
             lanes = self._lanes[beat.slot] = Lanes(beat.incarnation)
-        for lane in beat.lanes:
-            lanes.sent[lane.tier] = max(lanes.sent.get(lane.tier, 0), lane.offset)
+        lanes.read(beat.lanes)
 
     def _dispatch(self, at_ms: int) -> list[Output]:
         outputs: list[Output] = []
@@ -109,30 +128,43 @@ class Router(Stage):
             while backlog:
                 if backlog[0].event.deadline_ms < at_ms:
                     backlog.popleft()  # the supervisor ends it; nobody needs to compute it
-                elif replica := self._roomiest():
-                    outputs += self._send(backlog.popleft(), replica)
+                elif replicas := self._with_room():
+                    outputs += self._send(backlog[0], replicas)
+                    backlog.popleft()
                     self._pace.dispatched(at_ms)
                 else:
                     break
         return outputs
 
-    def _roomiest(self) -> ReplicaBeat | None:
-        beats = [beat for beat in self._replicas.alive(self._pool) if beat.state == "ready"]
-        best = max(beats, key=self._room, default=None)
-        return best if best is not None and self._room(best) > 0 else None
+    def _with_room(self) -> list[ReplicaBeat]:
+        """Those that can take a request, the one with the most room first."""
+        ready = [beat for beat in self._replicas.alive(self._pool) if beat.state == "ready" and self._room(beat) > 0]
+        return sorted(ready, key=self._room, reverse=True)
 
     def _room(self, beat: ReplicaBeat) -> int:
-        lanes = self._lanes[beat.slot]
-        return beat.capacity + LANE_DEPTH - beat.running - beat.waiting - lanes.in_flight(beat)
+        return beat.capacity + LANE_DEPTH - self._load(beat)
 
-    def _send(self, message: Message, beat: ReplicaBeat) -> tuple[Output, Output]:
+    def _load(self, beat: ReplicaBeat) -> int:
+        return beat.running + beat.waiting + self._lanes[beat.slot].in_flight
+
+    def _choose(self, replicas: Sequence[ReplicaBeat], names: Sequence[bytes]) -> ReplicaBeat:
+        """The one that was sent the longest beginning of the prompt, unless others have much less to do."""
+        most = min(map(self._load, replicas)) + MOST_IMBALANCE
+        eligible = [beat for beat in replicas if self._load(beat) <= most]
+        best = max(eligible, key=lambda beat: self._affinity.blocks(beat.incarnation, names))
+        return best if self._affinity.blocks(best.incarnation, names) else replicas[0]
+
+    def _send(self, message: Message, replicas: Sequence[ReplicaBeat]) -> tuple[Output, Output]:
         request: GenerateRequested = message.event
-        sent = self._lanes[beat.slot].sent
-        sent[request.tier] = sent.get(request.tier, 0) + 1
+        names = packed_prefix_hashes(request.prompt + request.accepted, request.account)
+        beat = self._choose(replicas, names)
         origin = Origin(message.place.topic, message.place.partition, message.offset)
         dispatched = Dispatched(request.attempt, f"{beat.pool}/{beat.slot}", beat.incarnation, origin)
         assigned = GenerateAssigned(beat.incarnation, origin, request)
-        return self._routes.lane(beat.slot, assigned), self._routes.reply(request.reply, dispatched)
+        outputs = self._routes.lane(beat.slot, assigned), self._routes.reply(request.reply, dispatched)
+        self._lanes[beat.slot].unread[request.tier] += 1
+        self._affinity.sent(beat.incarnation, names)
+        return outputs
 
     def _in_tier_order(self) -> list[Place]:
         return sorted(self._backlog, key=lambda place: self.inputs.index(place.topic))

@@ -18,13 +18,14 @@ from topics.outputs import Output, reply_of_key
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One decoded record. `at_ms` is the broker's time of its append: the only clock a stage has."""
+    """One decoded record, of `size` bytes. `at_ms` is the broker's time of its append: the only clock a stage has."""
 
     place: Place
     offset: int
     at_ms: int
     key: bytes | None
     event: Any
+    size: int = 0
 
     @property
     def reply(self) -> ReplyId | None:
@@ -81,6 +82,7 @@ class Stage:
     changelog: str | None = None
     transactional: bool = False
     keeps_dead_letters: bool = True
+    waits_to_catch_up: bool = False
 
     def apply(self, message: Message) -> Decision:
         """Decides one record and takes it into the state."""
@@ -100,6 +102,9 @@ class Stage:
     def restored(self, place: Place) -> Decision:
         """The state of `place` is whole again: what has to be asked for once more."""
         return NOTHING
+
+    def caught_up(self, place: Place) -> None:
+        """All that lay in `place` when it came was applied; told to a stage that `waits_to_catch_up`."""
 
     def revoked(self, place: Place) -> None:
         """Forgets all state of a partition that has gone."""

@@ -2,7 +2,8 @@
 works for a reply that it no longer serves.
 
 Its clock is its own beats in `replicas`, read back: time passes for it only as far as the log has moved. It commits
-the low-water mark of its table, so a restart folds every open reply again from its first record.
+the low-water mark of its table, so a restart folds every open reply again from its first record; before it has caught
+up it acts on none of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from schemas.reply import Reply, State, Verdict
 from streams.replicas import Replicas
 from streams.reply_table import ReplyTable, Watched
 from streams.stage import NOTHING, ContinuationWanted, Decision, Message, Stage
-from topics.catalog import REPLICAS, REPLIES
+from topics.catalog import LONGEST_DEADLINE_MS, REPLICAS, REPLIES
 from topics.log import Place, Position
 from topics.outputs import Output, Routes
 
@@ -29,13 +30,15 @@ class Supervisor(Stage):
     name = "supervisor"
     inputs = (REPLIES,)
     broadcast = (REPLICAS,)
+    waits_to_catch_up = True  # a reply that looks lost half-way may have ended further on
     keeps_dead_letters = False  # settlement reads the same topic and puts its bad records aside
 
     def __init__(self, incarnation: Incarnation, routes: Routes) -> None:
         self._incarnation = incarnation
         self._routes = routes
         self._tables: dict[Place, ReplyTable] = {}
-        self._replicas = Replicas()
+        self._caught_up: set[Place] = set()
+        self._replicas = Replicas(routes)
         self._beat_due = True
         self._read_back_at: float | None = None
         self._requested: set[tuple[ReplyId, int]] = set()
@@ -47,7 +50,8 @@ class Supervisor(Stage):
         event, watched = message.event, change.watched
         if isinstance(event, r.Dispatched | r.Started) and message.reply:
             if watched is None or change.verdict in UNWANTED:
-                return Decision(first=(self._abort(message.reply, event.attempt, event.replica, event.incarnation),))
+                aborts = self._abort(message.reply, event.attempt, event.replica, event.incarnation)
+                return Decision(first=tuple(aborts))
         elif watched and change.ended:
             self._requested = {(reply, n) for reply, n in self._requested if reply != message.reply}
             return Decision(first=tuple(self._abort_all(watched.reply)))
@@ -64,7 +68,7 @@ class Supervisor(Stage):
         if not isinstance(message.event, SupervisorBeat) or message.event.incarnation != self._incarnation:
             return NOTHING
         self._beat_due = True
-        watched = [watched for table in self._tables.values() for watched in table.open()]
+        watched = [w for place, table in self._tables.items() if place in self._caught_up for w in table.open()]
         late = [self._routes.reply(w.reply.id, r.Failed("deadline")) for w in watched if _late(w, message.at_ms)]
         lost = [self._fence(w.reply) for w in watched if self._lost(w.reply)]
         return Decision(first=(*late, *lost), wanted=tuple(self._continuations(watched)))
@@ -98,18 +102,24 @@ class Supervisor(Stage):
         for attempt, replica, incarnation in reply.addressees:
             done = isinstance(reply.end, r.Finished) and incarnation == reply.owner
             if not done and (reply.state.ended or attempt < reply.attempt):
-                yield self._abort(reply.id, attempt, replica, incarnation)
+                yield from self._abort(reply.id, attempt, replica, incarnation)
 
-    def _abort(self, reply: ReplyId, attempt: int, replica: str, incarnation: Incarnation) -> Output:
+    def _abort(self, reply: ReplyId, attempt: int, replica: str, incarnation: Incarnation) -> Iterator[Output]:
+        """Nothing for a name that no replica of the cell has: anybody may write one."""
         pool, _, slot = replica.rpartition("/")
-        return self._routes.command(pool, int(slot), AbortReply(reply, attempt, incarnation))
+        if slot.isdecimal() and len(slot) < 6 and self._routes.has_replica(pool, int(slot)):
+            yield self._routes.command(pool, int(slot), AbortReply(reply, attempt, incarnation))
 
     def assigned(self, place: Place, committed: Position | None) -> int | None:
         self._tables[place] = ReplyTable()
         return None
 
+    def caught_up(self, place: Place) -> None:
+        self._caught_up.add(place)
+
     def revoked(self, place: Place) -> None:
         self._tables.pop(place, None)
+        self._caught_up.discard(place)
 
     def position(self, place: Place, offset: int) -> Position:
         return Position(self._tables[place].low_water(offset))
@@ -123,5 +133,6 @@ class Supervisor(Stage):
 
 
 def _late(watched: Watched, now_ms: int) -> bool:
+    """Past its deadline, or past any that intake grants: anybody may write an Accepted."""
     accepted = watched.reply.accepted
-    return accepted is not None and now_ms > accepted.deadline_ms
+    return accepted is not None and now_ms > min(accepted.deadline_ms, watched.accepted_ms + LONGEST_DEADLINE_MS)

@@ -18,8 +18,11 @@ DAY = 24 * HOUR
 LONGEST_DEADLINE_MS = 30 * MINUTE
 RESUME_WINDOW_MS = 2 * LONGEST_DEADLINE_MS
 
-# Topics that hold whole histories or other records' bytes; every other one keeps Kafka's own limit of 1 MB.
+# Topics that hold whole histories or other records' bytes; every other one keeps Kafka's own limit of 1 MB. In a lane a
+# request has some words around it, and must fit with them.
 LARGEST_RECORD = 8 * 1024 * 1024
+USUAL_RECORD = 1_048_588
+LARGEST_REQUEST = USUAL_RECORD - 4_096
 LARGE = {"max.message.bytes": str(LARGEST_RECORD)}
 
 TIERS = ("resume", "paid", "free", "background")
@@ -60,6 +63,11 @@ class Topic:
     segment_ms: int = 10 * MINUTE
     confluent: bool = False
     settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def largest_record(self) -> int:
+        """Bytes that a record may have, with all that Kafka puts around it."""
+        return int(self.settings.get("max.message.bytes", USUAL_RECORD))
 
     def config(self) -> dict[str, str]:
         """The topic settings as Kafka names them."""

@@ -24,6 +24,7 @@ from schemas.reply import Record as ReplyRecord
 from topics import catalog
 from topics.log import Append, Place
 
+FRAME_BYTES = 512
 LETTER_KEY_BYTES = 64 * 1024
 LETTER_VALUE_BYTES = catalog.LARGEST_RECORD - 1024 * 1024
 LETTER_ERROR_CHARACTERS = 16 * 1024
@@ -48,6 +49,14 @@ class Routes:
         """Whether the text is a reply id, its MAC not checked, with a partition that this cell has."""
         return has_reply_id_form(reply) and reply_partition(reply) < self.sizes.replies
 
+    def has_replica(self, pool: str, slot: int) -> bool:
+        return pool in self.sizes.pools and 0 <= slot < self.sizes.slots
+
+    def has_backlog(self, topic: str, partition: int) -> bool:
+        """Whether requests lie there before they are dispatched."""
+        topics = (catalog.generate_topic(pool, tier) for pool in self.sizes.pools for tier in catalog.TIERS)
+        return partition == 0 and topic in topics
+
     def of_user(self, user: UserId) -> int:
         """The partition of a user in `messages`, `turns`, `usage` and `intake-state`."""
         return partition_of(user, self.sizes.users)
@@ -62,15 +71,18 @@ class Routes:
         return Output(Place(catalog.MESSAGES, self.of_user(user)), user, event)
 
     def generate(self, request: GenerateRequested) -> Output:
-        return Output(Place(catalog.generate_topic(request.pool, request.tier), 0), request.reply, request)
+        topic = catalog.generate_topic(request.pool, request.tier)
+        if not self.has_backlog(topic, 0):
+            raise ValueError(f"no backlog {topic} in pools {self.sizes.pools} of tiers {catalog.TIERS}")
+        return Output(Place(topic, 0), request.reply, request)
 
     def lane(self, slot: int, assigned: GenerateAssigned) -> Output:
         request = assigned.request
+        self._check_replica(request.pool, slot)
         return Output(Place(catalog.lane_topic(request.pool, request.tier), slot), request.reply, assigned)
 
     def command(self, pool: str, slot: int, command: object) -> Output:
-        if pool not in self.sizes.pools or not 0 <= slot < self.sizes.slots:
-            raise ValueError(f"no replica {pool}/{slot} in pools {self.sizes.pools} of {self.sizes.slots} slots")
+        self._check_replica(pool, slot)
         return Output(Place(catalog.commands_topic(pool), slot), str(slot), command)
 
     def replica_beat(self, key: str, beat: object) -> Output:
@@ -89,13 +101,20 @@ class Routes:
     def intake_state(self, user: UserId, conversation: ConversationId, kept: object) -> Output:
         return Output(Place(catalog.INTAKE_STATE, self.of_user(user)), f"{user}/{conversation}", kept)
 
+    def _check_replica(self, pool: str, slot: int) -> None:
+        if not self.has_replica(pool, slot):
+            raise ValueError(f"no replica {pool}/{slot} in pools {self.sizes.pools} of {self.sizes.slots} slots")
+
 
 class Encoder:
-    """Outputs to bytes. Keys in `replies` get the writer and its sequence, so that compaction merges no two records."""
+    """Outputs to bytes. Keys in `replies` get the writer and its sequence, so that compaction merges no two records.
+
+    Raises ValueError for what cannot be written: a field that does not fit its type, a record too large for its topic.
+    """
 
     def __init__(self, codec: Codec, sizes: catalog.Sizes, writer: Incarnation) -> None:
         self._codec = codec
-        self._confluent = {topic.name for topic in catalog.catalog(sizes) if topic.confluent}
+        self._topics = {topic.name: topic for topic in catalog.catalog(sizes)}
         self._writer = writer
         self._sequence = count()
 
@@ -105,8 +124,11 @@ class Encoder:
             key = f"{key}/{self._writer}/{next(self._sequence)}"
         if output.event is None:
             return Append(output.place, key.encode(), None)
-        confluent = output.place.topic in self._confluent
-        value = self._codec.encode_confluent(output.event) if confluent else self._codec.encode(output.event)
+        topic = self._topics[output.place.topic]
+        value = self._codec.encode_confluent(output.event) if topic.confluent else self._codec.encode(output.event)
+        if len(key.encode()) + len(value) > topic.largest_record - FRAME_BYTES:
+            kind = type(output.event).__name__
+            raise ValueError(f"{kind} of {len(value)} bytes: {topic.name} takes {topic.largest_record}")
         return Append(output.place, key.encode(), value)
 
 

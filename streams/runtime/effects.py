@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from schemas.codec import CodecError
-from schemas.events import GenerateRequested, HistoryLoaded
+from schemas.events import GenerateRequested, HistoryLoaded, Origin
 from schemas.reply_records import Failed
 from streams.admission import MOST_KEYS
+from streams.bounds import LONGEST_NAME_BYTES, newest_turns
 from streams.stage import ContinuationWanted, HistoryWanted, Wanted
-from topics.catalog import DAY
+from topics.catalog import DAY, LARGEST_REQUEST
 from topics.errors import Unavailable
 from topics.log import Log, Place, Record
 from topics.outputs import Output, Routes
@@ -43,27 +44,41 @@ class Effects:
         since = self.now_ms() - KEYS_REMEMBERED_MS
         try:
             history = self.store.history(wanted.user, wanted.conversation, self.limit_tokens, since)
-            loaded = HistoryLoaded(wanted.user, wanted.conversation, True, history.turns, history.keys[-MOST_KEYS:])
+            turns = newest_turns(history.turns, self.limit_tokens)
+            keys = tuple(key for key in history.keys if len(key.key) <= LONGEST_NAME_BYTES)[-MOST_KEYS:]
+            loaded = HistoryLoaded(wanted.user, wanted.conversation, True, turns, keys)
         except Unavailable:
             loaded = HistoryLoaded(wanted.user, wanted.conversation, False, (), ())
         return self.routes.message(wanted.user, loaded)
 
     def _continuation(self, wanted: ContinuationWanted) -> Output:
-        origin = wanted.origin
-        record = self._fetch(Place(origin.topic, origin.partition), origin.offset)
-        try:
-            request = self.decoder.decode(record.value) if record else None
-        except CodecError:
-            request = None
-        if not isinstance(request, GenerateRequested) or request.reply != wanted.reply:
+        request = self._request(wanted)
+        if request is None:
             return self.routes.reply(wanted.reply, Failed("request_lost"))
         continued = replace(request, attempt=wanted.attempt, accepted=wanted.accepted, tier="resume")
         return self.routes.generate(continued)
 
-    def _fetch(self, place: Place, offset: int) -> Record | None:
-        """The record at an offset; None if it has expired."""
+    def _request(self, wanted: ContinuationWanted) -> GenerateRequested | None:
+        """The request that a replica was given; None if it lies there no more, or never did."""
+        record = self._fetch(wanted.origin)
+        try:
+            request = self.decoder.decode(record.value) if record else None
+        except CodecError:
+            return None
+        if record is None or not isinstance(request, GenerateRequested) or request.reply != wanted.reply:
+            return None
+        size = len(record.value or b"") - len(request.accepted) + len(wanted.accepted)
+        return request if request.pool in self.routes.sizes.pools and size <= LARGEST_REQUEST else None
+
+    def _fetch(self, origin: Origin) -> Record | None:
+        """The record of a backlog at an offset; None if there is none, or none any more."""
+        if not self.routes.has_backlog(origin.topic, origin.partition):
+            return None
+        place, offset = Place(origin.topic, origin.partition), origin.offset
         reader = self.log.reader()
         try:
+            if not reader.begin(place) <= offset < reader.end(place):
+                return None
             reader.add(place, offset)
             for _ in range(FETCH_ATTEMPTS):
                 for record in reader.poll(1, 0.2):

@@ -40,13 +40,14 @@ class Inbox:
             return None, None
         except CodecError as error:
             return None, str(error)
-        return Message(record.place, record.offset, record.timestamp_ms, record.key, event), None
+        size = len(record.value)
+        return Message(record.place, record.offset, record.timestamp_ms, record.key, event, size), None
 
     def dead_letter(self, record: Record, error: str) -> tuple[Output, ...]:
         """Puts a record aside; nothing if this stage leaves bad records to another."""
         place = record.place
         self.dead += 1
-        logger.warning("%s: %s[%d]@%d: %s", self.stage.name, place.topic, place.partition, record.offset, error)
+        logger.warning("%s: %s[%d]@%d: %s", self.stage.name, place.topic, place.partition, record.offset, error[:500])
         if not self.stage.keeps_dead_letters or place.topic not in self.stage.inputs:
             return ()
         origin = Origin(place.topic, place.partition, record.offset)

@@ -2,7 +2,7 @@
 
 One `step`:
   1. takes records of the inputs and of the broadcast topics;
-  2. decodes and decides each; what cannot be is dead-lettered, and its reply is told;
+  2. decodes and decides each, to bytes; what cannot be is dead-lettered, and its reply is told;
   3. sends the `first` outputs and waits until they are acknowledged, then sends `then`; projects, durably;
   4. sends the answers that the shell has found to what was `wanted`, and ticks;
   5. every COMMIT_EVERY_S: waits until all that was sent is acknowledged, then commits the state that has changed, the
@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from streams.runtime.inbox import Inbox
-from streams.stage import NOTHING, Decision, Message, Stage, Wanted
+from streams.stage import Decision, Message, Stage, Wanted
 from topics.errors import Fenced, Unavailable
-from topics.log import Log, Place, Position, Record, Transactions
+from topics.log import Append, Log, Place, Position, Record, Transactions
 from topics.outputs import Encoder, Output
 from topics.schemas import Decoder
 
@@ -55,6 +55,17 @@ class Shell:
     project: Callable[[Sequence[Message]], None] = not_in_this_shell
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A decision whose outputs are bytes already, so that sending them can fail by the log alone."""
+
+    first: tuple[Append, ...] = ()
+    then: tuple[Append, ...] = ()
+    committed: tuple[Append, ...] = ()
+    wanted: tuple[Wanted, ...] = ()
+    projected: tuple[Message, ...] = ()
+
+
 class Runner:
     """Runs one stage. `shell.beside` runs what must not hold up the loop; the simulator's runs it at once."""
 
@@ -62,8 +73,9 @@ class Runner:
         self._stage, self._shell = stage, shell
         self._inbox = Inbox(stage, shell.decoder)
         self._next: dict[Place, int] = {}
+        self._behind: dict[Place, int] = {}
         self._committed: dict[Place, Position] = {}
-        self._with_offsets: list[Output] = []
+        self._with_offsets: list[Append] = []
         self._answers: list[Future[Output]] = []
         self._commit_running: Future[None] | None = None
         self._now = self._commit_at = self._commit_began = 0.0
@@ -86,7 +98,8 @@ class Runner:
         for record in records:
             if record.place in self._next:
                 self._next[record.place] = record.offset + 1
-        self._send(self._stage.ticks(now))
+        self._tell_caught_up()
+        self._send(map(self._shell.encoder.append, self._stage.ticks(now)))
         if now >= self._commit_at:
             self._commit_at = now + COMMIT_EVERY_S
             self._commit()
@@ -110,47 +123,55 @@ class Runner:
         held = [record for record in records if record.place in self._next]  # the rest was given up within this poll
         return held + (self._broadcast.poll(BATCH, 0.0) if self._stage.broadcast else [])
 
-    def _decide(self, record: Record) -> Decision:
+    def _decide(self, record: Record) -> Encoded:
         message, error = self._inbox.read(record)
         if message is not None:
             try:
-                return self._stage.apply(message)
+                return self._encoded(self._stage.apply(message))
             except Exception as raised:  # noqa: BLE001  whatever a record does to a stage, the next one is read
                 error = f"could not be decided: {raised!r}"
         if error is None or self._was_committed(record):
-            return NOTHING
+            return Encoded()
         bare = message or Message(record.place, record.offset, record.timestamp_ms, record.key, None)
         refused = self._stage.refused(bare)
-        return Decision(first=refused.first + self._inbox.dead_letter(record, error))
+        return self._encoded(Decision(first=refused.first + self._inbox.dead_letter(record, error)))
+
+    def _encoded(self, decision: Decision) -> Encoded:
+        """Raises ValueError for a decision that no record can hold."""
+        first, then, committed = (
+            tuple(map(self._shell.encoder.append, outputs))
+            for outputs in (decision.first, decision.then, decision.committed)
+        )
+        return Encoded(first, then, committed, decision.wanted, decision.projected)
 
     def _was_committed(self, record: Record) -> bool:
         """A stage that folds again from before its position has put these bad records aside already."""
         position = self._committed.get(record.place)
         return position is not None and record.offset < position.offset
 
-    def _act(self, decisions: Sequence[Decision]) -> None:
+    def _act(self, decisions: Sequence[Encoded]) -> None:
         projected = [message for decision in decisions for message in decision.projected]
         if projected:
             self._shell.project(projected)
-        self._send(output for decision in decisions for output in decision.first)
+        self._send(append for decision in decisions for append in decision.first)
         if any(decision.then for decision in decisions):
             self._producer.flush(ACKNOWLEDGE_S)
-            self._send(output for decision in decisions for output in decision.then)
+            self._send(append for decision in decisions for append in decision.then)
         for decision in decisions:
             self._with_offsets += decision.committed
-            self._want(decision)
+            self._want(decision.wanted)
         done = [future for future in self._answers if future.done()]
         self._answers = [future for future in self._answers if not future.done()]
-        self._send(future.result() for future in done)
+        self._send(self._shell.encoder.append(future.result()) for future in done)
         self._producer.poll()
 
-    def _want(self, decision: Decision) -> None:
-        for wanted in decision.wanted:
+    def _want(self, asked: Iterable[Wanted]) -> None:
+        for wanted in asked:
             self._answers.append(self._shell.beside.submit(self._shell.perform, wanted))
 
-    def _send(self, outputs: Iterable[Output]) -> None:
-        for output in outputs:
-            self._producer.send(self._shell.encoder.append(output))
+    def _send(self, appends: Iterable[Append]) -> None:
+        for append in appends:
+            self._producer.send(append)
 
     def _commit(self) -> None:
         """Starts a commit unless one is under way; its error is raised by the next."""
@@ -167,8 +188,8 @@ class Runner:
         if self._transactions is None:
             self._consumer.commit(positions)
         else:
-            outputs, self._with_offsets = [*self._stage.changes(), *self._with_offsets], []
-            appends = [self._shell.encoder.append(output) for output in outputs]
+            changes = map(self._shell.encoder.append, self._stage.changes())
+            appends, self._with_offsets = [*changes, *self._with_offsets], []
             commit, self._commit_began = self._transactions.commit, self._now
             self._commit_running = self._shell.beside.submit(
                 commit, appends, positions, self._membership, ACKNOWLEDGE_S
@@ -203,12 +224,19 @@ class Runner:
             start = self._stage.assigned(place, position)
             if self._stage.changelog:
                 self._restore(place, Place(self._stage.changelog, place.partition))
-            self._want(self._stage.restored(place))
+            self._want(self._stage.restored(place).wanted)
             starts[place] = position.offset if start is None and position else start or 0
             self._next[place] = starts[place]
             if position:
                 self._committed[place] = position
+            if self._stage.waits_to_catch_up:
+                self._behind[place] = self._broadcast.end(place)
         return starts
+
+    def _tell_caught_up(self) -> None:
+        for place in [place for place, end in self._behind.items() if self._next[place] >= end]:
+            del self._behind[place]
+            self._stage.caught_up(place)
 
     def _restore(self, place: Place, changelog: Place) -> None:
         reader = self._shell.log.reader(committed_only=True)
@@ -239,4 +267,5 @@ class Runner:
         for place in places:
             self._next.pop(place, None)
             self._committed.pop(place, None)
+            self._behind.pop(place, None)
             self._stage.revoked(place)

@@ -20,6 +20,7 @@ from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
 from schemas.events import MessagePosted
 from schemas.ids import Incarnation, ReplyId
+from schemas.prefix import BLOCK_TOKENS
 from schemas.reply import Reply, State
 from schemas.reply_records import AttemptOpened, Failed, Redirected, Rejected, Tokens
 from schemas.tokenizer import ChatTokenizer
@@ -229,6 +230,20 @@ def test_many_replies_share_two_replicas(pipeline: Pipeline) -> None:
     assert {reply: replies[reply].text for reply in texts} == texts
     assert {replies[reply].owner for reply in texts} == {"one", "two"}
     assert sorted(usage.reply for usage in pipeline.events(USAGE)) == sorted(texts)
+
+
+def test_the_next_turn_goes_to_the_replica_that_has_the_blocks_of_the_first(pipeline: Pipeline) -> None:
+    for slot, name in enumerate(("one", "two")):
+        pipeline.start(slot, name)
+    pipeline.settle()
+    busy = pipeline.post(posted(9, user="bob", account="other"))
+    first = pipeline.run(pipeline.post(posted(1, "y" * 30)), busy)
+    pipeline.settle()
+    second = pipeline.run(pipeline.post(posted(2, "and then")))
+    assert first.started and first.accepted and second.started
+    assert (pipeline.replies()[busy].owner, first.owner, second.owner) == ("one", "two", "two")
+    assert (first.started.cached_tokens, second.started.cached_tokens % BLOCK_TOKENS) == (0, 0)
+    assert second.started.cached_tokens > first.accepted.prompt_tokens
 
 
 def lived(tokenizer: ChatTokenizer, store: Path, crash_at: int = -1) -> Pipeline:

@@ -7,6 +7,7 @@ what a test kills stays dead until it restarts it. Everything that starts a proc
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -14,7 +15,7 @@ from infra.local.restarts import State
 from infra.local.supervisor import Row
 from tests.stack import Stack
 
-PATIENCE_S = 100.0
+PATIENCE_S = 300.0
 REPLICA = "replica-0"
 
 
@@ -44,10 +45,10 @@ class MendedStack(Stack):
         return {row.name: row.restarts for row in self._rows()}
 
     @contextlib.contextmanager
-    def without(self, *names: str) -> Iterator[None]:
-        """Kills processes, as kill -9 does, and starts them again afterwards."""
+    def without(self, *names: str, signum: int = signal.SIGKILL) -> Iterator[None]:
+        """Ends processes, as kill -9 does or in their own time with SIGTERM, and starts them again afterwards."""
         for name in names:
-            self.kill(name)
+            self.kill(name, signum)
         try:
             yield
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -74,6 +75,10 @@ def test_a_kill_costs_no_reply(paced: MendedStack, wendy: Client, paced_log: Rec
     check(paced, wendy, talks)
     if REPLICA in victims:
         assert all(paced_log.replies()[talk.reply].attempt > 1 for talk in talks[:-1])
+
+
+def test_a_broker_that_is_told_to_stop_and_starts_again_costs_no_reply(paced: MendedStack, wendy: Client) -> None:
+    check(paced, wendy, ride(paced, wendy, "told-to-stop", paced.without("kafka", signum=signal.SIGTERM)))
 
 
 def test_a_whole_stack_goes_on_where_it_was_stopped(paced: MendedStack, wendy: Client) -> None:

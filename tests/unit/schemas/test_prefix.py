@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.prefix import BLOCK_TOKENS, block_hash, prefix_hashes, root_hash
+from schemas.events import pack_ids
+from schemas.prefix import BLOCK_TOKENS, block_hash, packed_prefix_hashes, prefix_hashes, root_hash
 
 IDS = st.lists(st.integers(0, 2**32 - 1), max_size=80)
 
@@ -35,6 +36,11 @@ def test_two_salts_never_share_a_name(ids: list[int]) -> None:
 def test_names_are_the_same_in_every_process_and_version() -> None:
     names = [name.hex() for name in prefix_hashes(range(40), "acme")]
     assert names == ["a215b3499c1de9e90a066fbc11158715", "473e2dc72b1d1b067010db9c1f5d23e8"]
+
+
+@given(ids=IDS)
+def test_packed_ids_have_the_same_names(ids: list[int]) -> None:
+    assert packed_prefix_hashes(pack_ids(ids), "acme") == list(prefix_hashes(ids, "acme"))
 
 
 def test_only_full_blocks_have_a_name() -> None:

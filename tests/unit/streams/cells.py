@@ -13,12 +13,15 @@ from itertools import count
 from typing import Any
 
 from schemas.codec import Codec
-from schemas.events import HistoryLoaded
+from schemas.events import HistoryLoaded, MessagePosted
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply import Reply
+from schemas.tokenizer import ChatTokenizer
+from streams.admission import Model
+from streams.intake import Intake
 from streams.runtime.runner import Runner, Shell
 from streams.stage import HistoryWanted, Message, Stage, Wanted
-from tests.unit.streams.staged import T0
+from tests.unit.streams.staged import SIZES, T0
 from topics.catalog import REPLIES, Sizes, catalog
 from topics.log import Append, Place, Rebalance, Record
 from topics.memory import MemoryLog, MemoryProducer, MemoryReader, MemoryTransactions
@@ -154,6 +157,21 @@ class Cell:
 
     def replies(self) -> dict[ReplyId, Reply]:
         return {reply: folded(reply, events) for reply, events in self.of_replies().items()}
+
+
+class IntakeCell(Cell):
+    def __init__(self, tokenizer: ChatTokenizer) -> None:
+        super().__init__(SIZES, Codec())
+        self.models = {"tiny": Model(tokenizer, "main")}
+
+    def intake(self, instance: str = "0") -> Runner:
+        return self.runner(Intake(self.models, self.routes), instance)
+
+    def post(self, *messages: MessagePosted) -> None:
+        self.write(*(self.routes.message(message.user, message) for message in messages))
+
+    def last_words(self) -> dict[str, Any]:
+        return {reply: type(records[-1]) for reply, records in self.of_replies().items()}
 
 
 def folded(reply: ReplyId, records: Iterable[Any]) -> Reply:

@@ -10,11 +10,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from schemas import reply_records as r
-from schemas.events import LanePosition, MessagePosted, Origin, ReplicaBeat, Sampling, SupervisorBeat, Turn, pack_ids
+from schemas.events import (
+    GenerateRequested,
+    LanePosition,
+    MessagePosted,
+    Origin,
+    ReplicaBeat,
+    Sampling,
+    SupervisorBeat,
+    Turn,
+    pack_ids,
+)
 from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId, assistant_message_id, user_message_id
+from schemas.prefix import BLOCK_TOKENS
 from schemas.reply import Reply
 from streams.stage import Decision, Message, Stage
-from topics.catalog import REPLICAS, REPLIES, TIERS, Sizes
+from topics.catalog import HOUR, REPLICAS, REPLIES, TIERS, Sizes
 from topics.log import Place, Position
 from topics.outputs import Output, Routes
 
@@ -38,6 +49,7 @@ class Driven:
             start = stage.assigned(place, committed)
             self._next[place] = (committed.offset if committed else 0) if start is None else start
             stage.restored(place)
+            stage.caught_up(place)
 
     def __call__(self, place: Place, event: object, at_ms: int = T0, key: str = "") -> Decision:
         message = Message(place, self._next[place], at_ms, key.encode(), event)
@@ -143,6 +155,13 @@ def tokens(first: int, text: str, attempt: int = 1, incarnation: Incarnation = O
 
 def finished(count: int, attempt: int = 1, incarnation: Incarnation = ONE) -> r.Finished:
     return r.Finished(attempt, incarnation, "stop", count)
+
+
+def request(n: int, tier: str = "paid", pool: str = "main", prompt: str = "") -> GenerateRequested:
+    """Each letter of `prompt` is a block of its own."""
+    user, conversation = UserId("alice"), ConversationId("c")
+    ids = pack_ids(ord(letter) for letter in prompt for _ in range(BLOCK_TOKENS))
+    return GenerateRequested(reply_id(n), 1, user, conversation, "tiny", pool, tier, ids, b"", Sampling(9), T0 + HOUR)
 
 
 def beat(incarnation: Incarnation = ONE, slot: int = 0, **fields: Any) -> ReplicaBeat:

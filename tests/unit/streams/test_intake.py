@@ -6,15 +6,26 @@ from typing import Any
 
 import pytest
 
-from schemas.events import ClientKey, GenerateRequested, MessagePosted, Tick, TurnSaved, unpack_ids
+from schemas.events import (
+    ChatMessage,
+    ClientKey,
+    GenerateRequested,
+    MessagePosted,
+    Sampling,
+    Tick,
+    TurnSaved,
+    unpack_ids,
+)
 from schemas.ids import ReplyId
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer
 from streams.admission import BUSY_PATIENCE_MS
+from streams.bounds import MOST_TEXT_BYTES, MOST_TURNS_BYTES
 from streams.intake import KEPT_IDLE_MS, TICK_EVERY_S
 from streams.stage import HistoryWanted, Message
-from tests.unit.streams.intakes import PLACE, Intakes, loaded, settled, unavailable
+from tests.unit.streams.intakes import CODEC, PLACE, Intakes, loaded, settled, unavailable
 from tests.unit.streams.staged import T0, answers, events, posted, reply_id, turn
+from topics.catalog import RESUME_WINDOW_MS
 
 
 @pytest.fixture
@@ -160,3 +171,54 @@ def test_a_refused_record_tells_its_reply_if_the_cell_has_it(intake: Intakes) ->
     assert refused(far) == refused(None) == {}
     with pytest.raises(ValueError, match="of this cell"):
         intake.take(far)
+
+
+NEVER_POSTED: dict[str, dict[str, Any]] = {
+    "deadline": {"deadline_ms": 2**63 - 1},
+    "no deadline": {"deadline_ms": -1},
+    "text": {"text": "x" * (MOST_TEXT_BYTES + 1)},
+    "messages": {"messages": (ChatMessage("user", "x" * (MOST_TEXT_BYTES + 1)),)},
+    "stop": {"sampling": Sampling(0, stop=("x" * 20_000,))},
+    **{name: {name: "\u00e9" * 257} for name in ("user", "account", "plan", "conversation", "client_key", "model")},
+}
+
+
+@pytest.mark.parametrize("name", NEVER_POSTED)
+def test_what_no_edge_can_have_posted_is_refused_and_leaves_nothing(intake: Intakes, name: str) -> None:
+    intake.ready()
+    list(intake.stage.changes())
+    bad = replace(posted(1), **NEVER_POSTED[name])
+    with pytest.raises(ValueError, match=r"more than|expected"):
+        intake.take(bad)
+    assert reasons(answers(intake.stage.refused(Message(PLACE, 0, T0, b"", bad)))) == {reply_id(1): "internal"}
+    assert list(intake.stage.changes()) == []
+    assert isinstance(intake.told(posted(2))[reply_id(2)], Accepted)
+
+
+def test_a_reply_whose_end_is_never_told_keeps_its_conversation_busy_as_long_as_the_log_could(intake: Intakes) -> None:
+    intake.ready()
+    intake.take(posted(1))
+    intake.take(posted(2), T0 + RESUME_WINDOW_MS)
+    assert reasons(intake.told(Tick(), T0 + RESUME_WINDOW_MS)) == {}
+    [told] = intake.told(Tick(), T0 + RESUME_WINDOW_MS + 1).values()
+    assert isinstance(told, Accepted)
+
+
+def test_a_conversation_whose_reply_was_lost_is_forgotten_like_any_other(intake: Intakes) -> None:
+    intake.ready()
+    intake.take(posted(1))
+    for minutes in range(0, 60, 7):
+        intake.take(Tick(), T0 + minutes * 60_000)
+        assert [change.event is None for change in intake.stage.changes()] in ([], [False])
+    intake.take(Tick(), T0 + RESUME_WINDOW_MS + KEPT_IDLE_MS)
+    assert [change.event is None for change in intake.stage.changes()] == [True]
+
+
+@pytest.mark.parametrize("kind", ["loaded", "settled"])
+def test_turns_that_its_state_could_not_hold_are_left_out(intake: Intakes, kind: str) -> None:
+    huge = turn("assistant", (1,), text="x" * (MOST_TURNS_BYTES + 1))
+    intake.take(posted(1))
+    intake.take(loaded("alice", "c", huge) if kind == "loaded" else loaded())
+    intake.take(settled(posted(1), huge))
+    assert max(len(CODEC.encode(change.event)) for change in intake.stage.changes()) < 5_000
+    assert isinstance(intake.told(posted(2))[reply_id(2)], Accepted)

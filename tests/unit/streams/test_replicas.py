@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from schemas.events import AttemptDropped, SupervisorBeat
 from schemas.ids import Incarnation
 from streams.replicas import SILENT_BEATS, Replicas
-from tests.unit.streams.staged import ONE, TWO, beat, reply_id
+from tests.unit.streams.staged import ONE, ROUTES, TWO, beat, reply_id
 
 WATCH, OTHER = Incarnation("watch"), Incarnation("other")
 
 
 def seen(*beats: object) -> Replicas:
-    replicas = Replicas()
+    replicas = Replicas(ROUTES)
     for one in beats:
         replicas.apply(SupervisorBeat(one) if isinstance(one, str) else one)
     return replicas

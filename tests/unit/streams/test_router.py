@@ -8,47 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.events import GenerateAssigned, GenerateRequested, ReplicaBeat, Sampling, SupervisorBeat
-from schemas.ids import ConversationId, Incarnation, ReplyId, UserId
+from schemas.events import ReplicaBeat, SupervisorBeat
+from schemas.ids import Incarnation, ReplyId
 from schemas.reply_records import Dispatched, Failed, Shed
 from streams.replicas import SILENT_BEATS
-from streams.router import LANE_DEPTH, Router
+from streams.router import LANE_DEPTH
 from streams.stage import Decision, Message
-from tests.unit.streams.staged import ONE, ROUTES, T0, TWO, Driven, beat, events, reply_id
-from topics.catalog import HOUR, REPLIES, TIERS, generate_topic, lane_topic
+from tests.unit.streams.routing import BACKLOGS, Routed, replies, sent
+from tests.unit.streams.staged import ONE, T0, TWO, beat, events, reply_id, request
+from topics.catalog import REPLIES, generate_topic, lane_topic
 from topics.log import Place
-
-BACKLOGS = {tier: Place(generate_topic("main", tier), 0) for tier in TIERS}
-
-
-def request(n: int, tier: str = "paid", pool: str = "main") -> GenerateRequested:
-    user, conversation = UserId("alice"), ConversationId("c")
-    return GenerateRequested(reply_id(n), 1, user, conversation, "tiny", pool, tier, b"", b"", Sampling(9), T0 + HOUR)
-
-
-class Routed(Driven):
-    def __init__(self, limit: int = 100) -> None:
-        super().__init__(Router("main", limit, ROUTES), *BACKLOGS.values())
-
-    def ask(self, n: int, tier: str = "paid", at_ms: int = T0) -> Decision:
-        return self(BACKLOGS[tier], request(n, tier), at_ms, reply_id(n))
-
-    def committed(self, tier: str) -> int:
-        return self.stage.position(BACKLOGS[tier], len(self.log.get(BACKLOGS[tier], ()))).offset
 
 
 @pytest.fixture
 def router() -> Routed:
     return Routed()
-
-
-def sent(decision: Decision) -> list[tuple[int, ReplyId]]:
-    """(slot, reply) of what went into lanes, in order."""
-    return [(o.place.partition, o.event.request.reply) for o in decision.first if isinstance(o.event, GenerateAssigned)]
-
-
-def replies(decision: Decision) -> list[ReplyId]:
-    return [reply for _, reply in sent(decision)]
 
 
 def test_nothing_is_sent_before_there_is_room(router: Routed) -> None:

@@ -8,19 +8,17 @@ import pytest
 from fastavro import schemaless_writer
 
 from schemas.avro_schema import Schema, canonical, fingerprint_of, schema_of
-from schemas.codec import Codec
 from schemas.events import DeadLettered, GenerateRequested, MessagePosted, Origin, SchemaPublished, Tick
 from schemas.ids import ReplyId
 from schemas.reply_records import Accepted, Failed, Redirected
 from schemas.tokenizer import ChatTokenizer
-from streams.admission import Model
 from streams.intake import KEPT_IDLE_MS, Intake
 from streams.router import Router
-from streams.runtime.runner import COMMIT_PATIENCE_S, Runner
+from streams.runtime.runner import COMMIT_PATIENCE_S
 from streams.settlement import Settlement
 from streams.supervisor import Supervisor
-from tests.unit.streams.cells import CODEC, Cell, Never
-from tests.unit.streams.staged import ONE, SIZES, accepted, beat, posted, reply_id
+from tests.unit.streams.cells import CODEC, Cell, IntakeCell, Never
+from tests.unit.streams.staged import ONE, accepted, beat, posted, reply_id
 from topics.catalog import DEAD_LETTERS, INTAKE_STATE, MESSAGES, REPLIES, SCHEMAS, generate_topic
 from topics.errors import DeliveryFailed, Fenced, Unavailable
 from topics.log import Place, Record
@@ -28,21 +26,6 @@ from topics.outputs import Output
 
 INBOX = Place(MESSAGES, 0)
 PAID = generate_topic("main", "paid")
-
-
-class IntakeCell(Cell):
-    def __init__(self, tokenizer: ChatTokenizer) -> None:
-        super().__init__(SIZES, Codec())
-        self.models = {"tiny": Model(tokenizer, "main")}
-
-    def intake(self, instance: str = "0") -> Runner:
-        return self.runner(Intake(self.models, self.routes), instance)
-
-    def post(self, *messages: MessagePosted) -> None:
-        self.write(*(self.routes.message(message.user, message) for message in messages))
-
-    def last_words(self) -> dict[str, Any]:
-        return {reply: type(records[-1]) for reply, records in self.of_replies().items()}
 
 
 @pytest.fixture

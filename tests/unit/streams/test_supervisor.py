@@ -1,5 +1,6 @@
 """The supervisor: what is late, lost or no longer wanted, as its own beats go by."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ from schemas import reply_records as r
 from schemas.events import AbortReply, AttemptDropped, SupervisorBeat, unpack_ids
 from schemas.ids import Incarnation, ReplyId
 from streams.replicas import SILENT_BEATS
-from streams.stage import NOTHING, ContinuationWanted, Decision
+from streams.stage import NOTHING, ContinuationWanted, Decision, Message
 from streams.supervisor import BEAT_AFTER_S, MOST_ATTEMPTS, Supervisor
 from tests.unit.streams.staged import (
+    BEATS,
     DEADLINE_MS,
     ONE,
     REPLY_LOG,
@@ -30,7 +32,7 @@ from tests.unit.streams.staged import (
     started,
     tokens,
 )
-from topics.catalog import commands_topic
+from topics.catalog import LONGEST_DEADLINE_MS, commands_topic
 
 ME, OTHER = Incarnation("me"), Incarnation("other")
 R1 = reply_id(1)
@@ -69,6 +71,12 @@ def test_a_late_reply_fails_on_the_supervisors_own_beat_only(supervisor: Supervi
     assert answers(supervisor.beats(at_ms=late)) == {R1: r.Failed("deadline")}
     supervisor.reply(R1, r.Failed("deadline"), at_ms=late)
     assert supervisor.beats(at_ms=late) == NOTHING
+
+
+def test_no_deadline_keeps_a_reply_open_for_longer_than_any_may_be(supervisor: Supervised) -> None:
+    supervisor.reply(R1, accepted(R1, deadline_ms=2**63 - 1))
+    assert supervisor.beats(at_ms=T0 + LONGEST_DEADLINE_MS) == NOTHING
+    assert answers(supervisor.beats(at_ms=T0 + LONGEST_DEADLINE_MS + 1)) == {R1: r.Failed("deadline")}
 
 
 @pytest.mark.parametrize("end", [r.Stopped("user"), r.Failed("deadline")], ids=["stopped", "failed"])
@@ -191,3 +199,43 @@ def test_a_key_that_is_no_reply_of_the_partition_never_becomes_late(supervisor: 
     supervisor.reply(ReplyId("nonsense"), accepted(R1))
     supervisor.running()
     assert answers(supervisor.beats(at_ms=T0 + DEADLINE_MS + 1)) == {R1: r.Failed("deadline")}
+
+
+@pytest.mark.parametrize("replica", ["", "main", "main/-1", "main/9999", "main/x", "nowhere/0", "main/" + "9" * 5_000])
+def test_an_addressee_that_no_replica_is_costs_nobody_his_abort(supervisor: Supervised, replica: str) -> None:
+    supervisor.running()
+    supervisor.reply(R1, r.Dispatched(1, replica, TWO, origin()))
+    assert aborted(supervisor.reply(R1, r.Stopped("user"))) == {(1, ONE)}
+    assert supervisor.reply(reply_id(2), r.Dispatched(1, replica, TWO, origin())) == NOTHING
+
+
+def test_before_it_has_caught_up_it_acts_on_no_reply() -> None:
+    stage = Supervisor(ME, ROUTES)
+    stage.assigned(REPLY_LOG, None)
+    log = [accepted(R1), dispatched(), r.AttemptOpened(2), started(2, TWO), finished(0, 2, TWO)]
+    messages = [Message(REPLY_LOG, n, T0, f"{R1}/w/{n}".encode(), record) for n, record in enumerate(log)]
+    mine = Message(BEATS, 0, T0 + DEADLINE_MS + 1, b"", SupervisorBeat(ME))
+    for message in messages:
+        stage.apply(message)
+        assert stage.apply(mine) == NOTHING
+    stage.caught_up(REPLY_LOG)
+    stage.apply(replace(messages[0], key=f"{reply_id(2)}/w/9".encode(), event=accepted(reply_id(2))))
+    assert answers(stage.apply(mine)) == {reply_id(2): r.Failed("deadline")}
+
+
+def test_a_slot_that_a_stranger_took_is_fenced_and_served_again_by_its_next_incarnation(supervisor: Supervised) -> None:
+    supervisor.running()
+    supervisor.beat(beat(Incarnation("stranger")))
+    supervisor.beat(beat(ONE))
+    assert answers(supervisor.beats()) == {R1: r.AttemptOpened(2)}
+    supervisor.beat(beat(TWO))
+    supervisor.reply(R1, r.AttemptOpened(2), dispatched(2, TWO), started(2, TWO))
+    assert supervisor.beats(SILENT_BEATS - 1).first == ()
+
+
+@pytest.mark.parametrize("slot", [9999, -5, 2**63 - 1])
+def test_beats_of_slots_that_the_cell_does_not_have_stop_nothing(supervisor: Supervised, slot: int) -> None:
+    supervisor.running()
+    supervisor.beat(beat(TWO, slot=slot))
+    assert supervisor.beats(SILENT_BEATS - 1) == NOTHING
+    assert answers(supervisor.beats()) == {R1: r.AttemptOpened(2)}

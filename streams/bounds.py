@@ -1,0 +1,61 @@
+"""What intake takes in: no more than its decisions and its state can be written with, whoever has posted it.
+
+The edge's own limits are narrower; a message past these is refused before anything has changed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schemas.events import MessagePosted, Turn
+from topics.catalog import LARGEST_RECORD, LONGEST_DEADLINE_MS
+
+LONGEST_NAME_BYTES = 512
+MOST_STOP_CHARACTERS = 16_384
+MOST_TEXT_BYTES = 1024 * 1024
+MOST_TURNS_BYTES = 2 * 1024 * 1024
+MOST_RECORD_BYTES = LARGEST_RECORD // 2
+
+
+def check_size(size: int) -> None:
+    """Raises ValueError for a record that leaves a conversation's state no room for another."""
+    if size > MOST_RECORD_BYTES:
+        raise ValueError(f"a record of {size} bytes, more than {MOST_RECORD_BYTES}")
+
+
+def check_posted(posted: MessagePosted) -> None:
+    """Raises ValueError for what no edge has written."""
+    names = {
+        "user": posted.user,
+        "account": posted.account,
+        "plan": posted.plan,
+        "conversation": posted.conversation,
+        "client_key": posted.client_key,
+        "body_hash": posted.body_hash,
+        "model": posted.model,
+    }
+    for field, name in names.items():
+        if (length := len(name.encode())) > LONGEST_NAME_BYTES:
+            raise ValueError(f"{field} has {length} bytes, more than {LONGEST_NAME_BYTES}")
+    if not 0 < posted.deadline_ms <= LONGEST_DEADLINE_MS:
+        raise ValueError(f"deadline_ms={posted.deadline_ms}: expected 1 to {LONGEST_DEADLINE_MS}")
+    if (stops := sum(map(len, posted.sampling.stop))) > MOST_STOP_CHARACTERS:
+        raise ValueError(f"stop has {stops} characters, more than {MOST_STOP_CHARACTERS}")
+    if (text := text_bytes(posted)) > MOST_TEXT_BYTES:
+        raise ValueError(f"the text has {text} bytes, more than {MOST_TEXT_BYTES}")
+
+
+def text_bytes(posted: MessagePosted) -> int:
+    """Bytes of all that the message says."""
+    return len(posted.text.encode()) + sum(len(m.role) + len(m.text.encode()) for m in posted.messages)
+
+
+def newest_turns(turns: Sequence[Turn], tokens: int) -> tuple[Turn, ...]:
+    """The newest of them, as many as have `tokens` together and as the state of a conversation can hold."""
+    room = MOST_TURNS_BYTES
+    for index in range(len(turns) - 1, -1, -1):
+        tokens -= len(turns[index].token_ids) // 4
+        room -= len(turns[index].text.encode()) + len(turns[index].token_ids)
+        if tokens < 0 or room < 0:
+            return tuple(turns[index + 1 :])
+    return tuple(turns)

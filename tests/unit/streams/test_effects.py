@@ -1,0 +1,83 @@
+"""What the shell answers: a continuation of the request that was named, or the reply's end; history that fits."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from schemas.events import ClientKey, GenerateRequested, HistoryLoaded, Origin
+from schemas.reply_records import Failed
+from streams.bounds import LONGEST_NAME_BYTES, MOST_TURNS_BYTES
+from streams.runtime.effects import Effects
+from streams.stage import ContinuationWanted, HistoryWanted
+from tests.unit.streams.cells import CODEC, Cell
+from tests.unit.streams.staged import SIZES, beat, posted, reply_id, request, turn
+from topics.catalog import LARGEST_RECORD, REPLIES, TIERS, generate_topic
+from topics.schemas import Decoder
+from topics.store.contract import History
+
+PAID = generate_topic("main", "paid")
+NOWHERE = [
+    Origin("no.such.topic", 0, 0),
+    Origin(REPLIES, 0, 0),
+    Origin(generate_topic("other", "paid"), 0, 0),
+    *(Origin(PAID, partition, 0) for partition in (1, -1, 2**63 - 1)),
+    *(Origin(PAID, 0, offset) for offset in (3, 10**15, 2**63 - 1, -1, -2, -1001, -(2**63))),
+]
+
+
+def effects(cell: Cell, store: Any = None) -> Effects:
+    return Effects(cell.log, store, Decoder(cell.log, CODEC), cell.routes, 512)
+
+
+@pytest.fixture
+def cell() -> Cell:
+    """Three records in the backlog: a request, another reply's, and an event that is no request."""
+    cell = Cell(SIZES)
+    cell.write(*(cell.routes.generate(request(n, prompt="ab")) for n in (1, 2)))
+    cell.write(replace(cell.routes.generate(request(1)), event=beat()))
+    return cell
+
+
+def wanted(origin: Origin, accepted: bytes = b"\1\0\0\0") -> ContinuationWanted:
+    return ContinuationWanted(reply_id(1), 2, origin, accepted)
+
+
+def test_a_continuation_is_the_request_with_what_was_accepted(cell: Cell) -> None:
+    output = effects(cell).perform(wanted(Origin(PAID, 0, 0)))
+    again = replace(request(1, prompt="ab"), attempt=2, tier="resume", accepted=b"\1\0\0\0")
+    assert (output.place.topic, output.event) == (generate_topic("main", "resume"), again)
+
+
+@pytest.mark.parametrize("origin", [*NOWHERE, Origin(PAID, 0, 1), Origin(PAID, 0, 2)], ids=str)
+def test_a_place_where_the_request_does_not_lie_ends_the_reply(cell: Cell, origin: Origin) -> None:
+    output = effects(cell).perform(wanted(origin))
+    assert (output.key, output.event) == (reply_id(1), Failed("request_lost"))
+
+
+def test_a_request_that_has_expired_ends_the_reply(cell: Cell) -> None:
+    cell.log.delete_before(cell.routes.generate(request(1)).place, 1)
+    assert effects(cell).perform(wanted(Origin(PAID, 0, 0))).event == Failed("request_lost")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_request_of_a_pool_that_is_none_or_too_large_to_go_on_ends_the_reply(cell: Cell, tier: str) -> None:
+    place = cell.routes.generate(request(1, tier)).place
+    end = cell.log.reader().end(place)
+    cell.raw(place, b"", CODEC.encode(request(1, tier, pool="nowhere")))
+    cell.raw(place, b"", CODEC.encode(request(1, tier)))
+    assert effects(cell).perform(wanted(Origin(place.topic, 0, end))).event == Failed("request_lost")
+    long = wanted(Origin(place.topic, 0, end + 1), b"\1\0\0\0" * 300_000)
+    assert effects(cell).perform(long).event == Failed("request_lost")
+    assert isinstance(effects(cell).perform(wanted(Origin(place.topic, 0, end + 1))).event, GenerateRequested)
+
+
+def test_history_is_cut_to_what_a_record_holds(cell: Cell) -> None:
+    turns = [turn("user", (1,), text="x" * (MOST_TURNS_BYTES // 3), message=f"m{n}") for n in range(9)]
+    keys = tuple(ClientKey("k" * length, "hash", reply_id(1)) for length in (LONGEST_NAME_BYTES, LARGEST_RECORD))
+    store = SimpleNamespace(history=lambda *_: History(tuple(turns), keys))
+    message = posted(1)
+    loaded = effects(cell, store).perform(HistoryWanted(message.user, message.conversation)).event
+    assert isinstance(loaded, HistoryLoaded) and loaded.available
+    assert (loaded.turns, loaded.keys) == (tuple(turns[-2:]), keys[:1])
