@@ -22,20 +22,21 @@ def main() -> int:
     parser.add_argument("--only", default="", help="the parts of its plan that are to happen: c0,c2,f1")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--runs", type=int, default=1_000)
+    parser.add_argument("--digest", action="store_true", help="of one seed, only the hash of all its records")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = ChatTokenizer.load(write_tokenizer(Path(folder)))
     if given.seed is not None:
-        return one(tokenizer, given.seed, given.only)
+        return one(tokenizer, given.seed, given.only, digest=given.digest)
     return many(tokenizer, range(given.first, given.first + given.runs))
 
 
-def one(tokenizer: ChatTokenizer, seed: int, only: str) -> int:
+def one(tokenizer: ChatTokenizer, seed: int, only: str, *, digest: bool) -> int:
     plan = plan_of(seed)
     if only:
         plan = plan.only(frozenset(only.split(",")))
     outcome = Run(plan, tokenizer).outcome()
-    for line in lines(outcome):
+    for line in [outcome.digest] if digest else lines(outcome):
         print(line)
     return 1 if outcome.violations else 0
 

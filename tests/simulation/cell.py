@@ -12,7 +12,7 @@ from engine.engine import Engine
 from engine.lanes import Lanes
 from engine.replica import Identity, Load, Outbox, Replica
 from engine.scheduler import Limits
-from engine.scripted import ScriptedRunner
+from engine.scripted import Script, ScriptedRunner, echo
 from schemas.codec import Codec
 from schemas.ids import Incarnation
 from schemas.settings import load
@@ -45,11 +45,16 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """How a run's cell is cut: requests a tier may queue, replies a replica runs, its blocks of keys and values."""
+    """How a run's cell is cut: requests a tier may queue, replies a replica runs, its blocks of keys and values.
+
+    Replicas that are not `alike` each say something else, so that whose tokens count shows in the text.
+    """
 
     backlog: int = 1_000
     running: int = 2
     blocks: int = 200
+    alike: bool = True
+    step_ms: tuple[int, int] = (20, 80)
 
 
 @cache
@@ -152,11 +157,10 @@ class StageProcess(Process):
 class ReplicaProcess(Process):
     """One replica on a scripted runner, and its beats; driven as `engine.main` drives them."""
 
-    pace_ms = 20, 80
-
     def __init__(self, around: Surroundings, role: Role, name: str) -> None:
         super().__init__(role, name)
         self._around = around
+        self.pace_ms = around.sizes.step_ms
         self._slot = int(role.name.removeprefix("replica"))
         self.silent_until = self._leave_at = 0
         self._beaten, self._beaten_at = Load(), 0
@@ -166,7 +170,8 @@ class ReplicaProcess(Process):
     def start(self) -> None:
         around, sizes = self._around, self._around.sizes
         log = SimLog(around.log, self)
-        runner = ScriptedRunner(around.tokenizer, num_blocks=sizes.blocks)
+        script = None if sizes.alike else own_words(around.tokenizer, sum(map(ord, self.name)))
+        runner = ScriptedRunner(around.tokenizer, script, num_blocks=sizes.blocks)
         limits = Limits(max_running=sizes.running, reserve=min(sizes.running, sizes.blocks // 8))
         engine = Engine(runner, limits, clock=lambda: self.world.now_ms / 1000)
         identity = Identity("main", self._slot, Incarnation(self.name))
@@ -214,6 +219,16 @@ class ReplicaProcess(Process):
     def _land(self) -> None:
         for producer in (self.replica._outbox.producer, self._beats._outbox.producer):
             producer.close()
+
+
+def own_words(tokenizer: ChatTokenizer, shift: int) -> Script:
+    """A script as long as the echo, in letters that another replica would not say in these places."""
+    said, letters = echo(tokenizer), tokenizer.encode("abcdefghijklmnopqrstuvw")
+
+    def script(prompt: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(letters[(n + shift) % len(letters)] for n in range(len(said(prompt))))
+
+    return script
 
 
 def changed(load: Load, before: Load) -> bool:

@@ -13,7 +13,7 @@ from tests.simulation.processes import Process, Role
 def happen(around: Surroundings, fault: Fault) -> None:
     """Now, or at the call that it names. A role whose process is dead just now is spared."""
     role = around.roles[fault.role]
-    if role.process.alive:
+    if role.process.alive and not role.lost:
         around.world.note(role.process.name, fault)
         KINDS[fault.kind](around, fault, role, role.process)
 
@@ -28,10 +28,16 @@ def _down(around: Surroundings, fault: Fault, role: Role, process: Process) -> N
     process.die("is killed")
 
     def again() -> None:
-        if role.rests and role.process is process:
+        if role.rests and not role.lost and role.process is process:
             role.begin()
 
     around.world.after(fault.for_ms, again)
+
+
+def _lose(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """Dead, and nobody ever takes its place."""
+    role.lost = role.rests = True
+    process.die("is lost")
 
 
 def _pause(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
@@ -88,6 +94,16 @@ def _fail(around: Surroundings, fault: Fault, role: Role, process: Process) -> N
     process.failing[fault.topic] = fault.count
 
 
+def _slow(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """The broker takes its time with what it sends, and may never get it if it dies meanwhile."""
+    process.slow_ms = fault.for_ms
+
+    def fast_again() -> None:
+        process.slow_ms = 0
+
+    around.world.after(2 * fault.for_ms, fast_again)
+
+
 def _silence(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
     if isinstance(process, ReplicaProcess):
         process.silent_until = around.world.now_ms + fault.for_ms
@@ -108,12 +124,14 @@ def _leave(around: Surroundings, fault: Fault, role: Role, process: Process) -> 
 KINDS: dict[str, Callable[[Surroundings, Fault, Role, Process], None]] = {
     "crash": _crash,
     "down": _down,
+    "lose": _lose,
     "pause": _pause,
     "zombie": _zombie,
     "freeze": _freeze,
     "expel": _expel,
     "second": _second,
     "fail": _fail,
+    "slow": _slow,
     "silence": _silence,
     "drain": _drain,
     "leave": _leave,

@@ -16,7 +16,7 @@ from typing import Any
 from edge import view
 from engine import block_manager, replica
 from schemas import reply
-from streams import admission, intake, router, settlement
+from streams import intake, router, settlement
 from streams import replicas as seen_replicas
 from streams.runtime import runner
 from topics import tail
@@ -46,7 +46,7 @@ OF_THE_STAGES = (
         (runner.Runner, "_act"),
         ("self._producer.flush(ACKNOWLEDGE_S)", "pass"),
     ),
-    Mutant("ignores client keys", (admission, "admit"), ("if used is not None:", "if False:")),
+    Mutant("ignores client keys", (intake, "admit"), ("if used is not None:", "if False:")),
     Mutant(
         "forgets parked messages in a restart",
         (intake.Intake, "restore"),

@@ -22,10 +22,12 @@ TARGETS = {
     "pause": ANYBODY,
     "zombie": (*STAGES, *REPLICA_ROLES),
     "down": ANYBODY,
+    "lose": REPLICA_ROLES[1:],
     "freeze": ANYBODY,
     "expel": STAGES,
     "second": STAGES,
     "fail": ANYBODY,
+    "slow": ANYBODY,
     "silence": REPLICA_ROLES,
     "drain": (*REPLICA_ROLES, *EDGE_ROLES),
     "leave": STAGES,
@@ -41,6 +43,7 @@ WRITES = {
     "edge": (MESSAGES, REPLIES),
 }
 
+ASKED_UNTIL_MS = 3_000
 FAULTS_UNTIL_MS = 3_000
 LETTERS = "abcdefghijklmnopqrstuvwxyz é漢"
 
@@ -87,20 +90,27 @@ class Plan:
 
 def plan_of(seed: int) -> Plan:
     random = Random(f"plan {seed}")
-    asks = tuple(_ask(random, f"c{n}") for n in range(random.choice((3, 5, 5, 7))))
-    faults = tuple(_fault(random, f"f{n}") for n in range(random.choice((0, 1, 2, 3, 4, 6, 9))))
-    backlog = random.choice((1_000, 1_000, 1_000, 2))
-    return Plan(seed, asks, faults, Sizes(backlog, random.choice((1, 2, 3)), random.choice((200, 200, 22))))
+    within_ms = random.choice((200, 1_500, ASKED_UNTIL_MS))
+    asks = tuple(_ask(random, f"c{n}", within_ms) for n in range(random.choice((3, 5, 5, 9))))
+    faults = tuple(_fault(random, f"f{n}") for n in range(random.choice((0, 2, 4, 6, 9, 12))))
+    sizes = Sizes(
+        backlog=random.choice((1_000, 1_000, 1_000, 2)),
+        running=random.choice((1, 1, 2, 3)),
+        blocks=random.choice((200, 200, 22)),
+        alike=random.random() < 0.7,
+        step_ms=random.choice(((20, 80), (20, 80), (150, 400))),
+    )
+    return Plan(seed, asks, faults, sizes)
 
 
-def _ask(random: Random, name: str) -> Ask:
+def _ask(random: Random, name: str, within_ms: int) -> Ask:
     text = "".join(random.choice(LETTERS) for _ in range(random.choice((1, 3, 6, 8, 8, 8))))
     return Ask(
         name=name,
         user=random.choice(("alice", "bob")),
-        conversation=random.choice("cde"),
+        conversation=random.choice("cdefg"),
         text=text if text.strip() else "x",
-        at_ms=random.randint(0, FAULTS_UNTIL_MS),
+        at_ms=random.randint(0, within_ms),
         max_tokens=random.choice((1, 4, 8, 10, 10, 10)),
         stop=random.choice(((), (), (), ("e",), ("ab", "é"))),
         deadline_ms=random.choice((30_000, 30_000, 30_000, 6_000, 900)),
@@ -117,7 +127,7 @@ def _fault(random: Random, name: str) -> Fault:
         name=name,
         kind=kind,
         role=role,
-        at_ms=random.randint(0, FAULTS_UNTIL_MS),
+        at_ms=random.randint(0, random.choice((500, FAULTS_UNTIL_MS))),
         call=random.choice((0, 1, 2, 3, 5, 8, 13, 21)),
         for_ms=random.choice((30, 200, 800, 2_500, 4_000)),
         topic=random.choice(WRITES[role.rstrip("0123456789")]),

@@ -24,7 +24,7 @@ class Crash(BaseException):
 class Process:
     """One process from its start to its death. `name` is new for each: role and number."""
 
-    pace_ms = 1, 8
+    pace_ms: tuple[int, int] = (1, 8)
 
     def __init__(self, role: Role, name: str) -> None:
         self.role, self.name, self.world = role, name, role.world
@@ -32,6 +32,7 @@ class Process:
         self.alive = True
         self.reads: frozenset[str] = frozenset()
         self.failing: dict[str, int] = {}
+        self.slow_ms = 0
         self.left_behind: list[Callable[[], None]] = []
         self._armed: list[tuple[int, Callable[[], None]]] = []
         self._wake_at: int | None = None
@@ -104,13 +105,16 @@ class Process:
 
 
 class Role:
-    """One place in the cell: `process` holds it now. `rests` says that nobody takes it until it is started."""
+    """One place in the cell: `process` holds it now.
+
+    `rests`: nobody takes it until it is started. `lost`: nobody ever does.
+    """
 
     def __init__(self, world: World, name: str, make: Callable[[Role, str], Process]) -> None:
         self.world, self.name = world, name
         self.random = world.random(name)
         self.starts = 0
-        self.rests = False
+        self.rests = self.lost = False
         self._make = make
         self.process: Process
         self.all: list[Process] = []

@@ -87,6 +87,7 @@ class Run:
         for role in self.around.roles.values():
             for process in role.all:
                 process.failing.clear()
+                process.slow_ms = 0
                 process._armed.clear()
                 if process is not role.process:
                     process.die("is found and killed")
@@ -95,7 +96,7 @@ class Run:
                 role.process.die("is killed")
                 if isinstance(role.process, StageProcess):
                     self.around.expel(role.process)
-            elif role.rests or not role.process.alive:
+            elif not role.lost and (role.rests or not role.process.alive):
                 role.begin()
         self._ask(Ask("probe", "carol", "p", "hello", 0))
 
@@ -127,7 +128,7 @@ class Run:
             entries=read_entries(self.around.log, Decoder(self.around.log, CODEC)),
             streams=tuple(stream for client in self.clients for stream in client.streams()),
             requests=tuple(request for client in self.clients for request in client.requests()),
-            undisturbed=expected,
+            undisturbed=expected if self.plan.sizes.alike else {},
             stored={
                 (UserId(u), ConversationId(c)): self._stored(UserId(u), ConversationId(c)) for u, c in conversations
             },
@@ -143,6 +144,8 @@ class Run:
         left = {f"client {client.name} without an end": int(client.done is None) for client in self.clients}
         for role in self.around.roles.values():
             process = role.process
+            if role.lost:
+                continue
             if isinstance(process, ReplicaProcess):
                 replica = process.replica
                 left[f"sequences in {process.name}"] = len(replica._jobs) + len(replica._engine._sequences)

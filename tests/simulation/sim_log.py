@@ -66,7 +66,8 @@ class SimProducer:
     def send(self, append: Append, delivered: Delivered | None = None) -> None:
         self._process.call(f"send to {append.place.topic}")
         self._queues.setdefault(append.place, []).append((append, delivered))
-        self._process.world.after(self._process.random.randint(0, 15), self._land_one)
+        delay_ms = self._process.random.randint(0, 15 + self._process.slow_ms)
+        self._process.world.after(delay_ms, self._land_one)
 
     def poll(self) -> None:
         reports, self._reports = self._reports, []
