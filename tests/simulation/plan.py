@@ -92,7 +92,8 @@ def plan_of(seed: int) -> Plan:
     random = Random(f"plan {seed}")
     within_ms = random.choice((200, 1_500, ASKED_UNTIL_MS))
     asks = tuple(_ask(random, f"c{n}", within_ms) for n in range(random.choice((3, 5, 5, 9))))
-    faults = tuple(_fault(random, f"f{n}") for n in range(random.choice((0, 2, 4, 6, 9, 12))))
+    focus = random.choice((ANYBODY, ANYBODY, REPLICA_ROLES, STAGES[:1], STAGES[1:2], STAGES[2:3], STAGES[3:4]))
+    faults = tuple(_fault(random, f"f{n}", focus) for n in range(random.choice((0, 2, 4, 6, 9, 12))))
     sizes = Sizes(
         backlog=random.choice((1_000, 1_000, 1_000, 2)),
         running=random.choice((1, 1, 2, 3)),
@@ -120,9 +121,11 @@ def _ask(random: Random, name: str, within_ms: int) -> Ask:
     )
 
 
-def _fault(random: Random, name: str) -> Fault:
-    kind = random.choice(tuple(TARGETS))
-    role = random.choice(TARGETS[kind])
+def _fault(random: Random, name: str, focus: tuple[str, ...]) -> Fault:
+    """Of a kind that can happen to one of `focus`."""
+    possible = {kind: tuple(role for role in roles if role in focus) for kind, roles in TARGETS.items()}
+    kind = random.choice([kind for kind, roles in possible.items() if roles])
+    role = random.choice(possible[kind])
     return Fault(
         name=name,
         kind=kind,
