@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
 from engine.beats import EVERY_S, ON_CHANGE_S, Beats
 from engine.engine import Engine
@@ -27,10 +28,11 @@ from tests.simulation.sim_log import SharedLog, SimLog
 from tests.simulation.world import World
 from topics.catalog import catalog
 from topics.config import KafkaConfig
+from topics.errors import Unavailable
 from topics.log import Append
 from topics.outputs import Encoder, Routes
 from topics.schemas import Decoder
-from topics.store.contract import SavedAt
+from topics.store.contract import History, SavedAt, Store
 from topics.store.sqlite import SqliteStore
 
 CODEC = Codec()
@@ -47,7 +49,8 @@ SETTINGS = {
 class Sizes:
     """How a run's cell is cut: requests a tier may queue, replies a replica runs, its blocks of keys and values.
 
-    Replicas that are not `alike` each say something else, so that whose tokens count shows in the text.
+    Replicas that are not `alike` each say something else, so that whose tokens count shows in the text. `step_ms` is
+    what a replica's step takes, `acknowledged_ms` the longest that a record takes to the log.
     """
 
     backlog: int = 1_000
@@ -55,6 +58,7 @@ class Sizes:
     blocks: int = 200
     alike: bool = True
     step_ms: tuple[int, int] = (20, 80)
+    acknowledged_ms: int = 15
 
 
 @cache
@@ -69,6 +73,25 @@ def empty_store() -> SqliteStore:
     return store
 
 
+class SimStore:
+    """The store, when it is there: until `down_until` it raises Unavailable."""
+
+    def __init__(self, world: World) -> None:
+        self.inner, self._world, self.down_until = empty_store(), world, 0
+
+    def save(self, turns: Iterable[SavedAt]) -> None:
+        self._check()
+        self.inner.save(turns)
+
+    def history(self, *args: Any) -> History:
+        self._check()
+        return self.inner.history(*args)
+
+    def _check(self) -> None:
+        if self._world.now_ms < self.down_until:
+            raise Unavailable("the store is down")
+
+
 class Surroundings:
     """The log, the store and the time that all processes of a run share."""
 
@@ -77,11 +100,12 @@ class Surroundings:
         kafka = load(KafkaConfig, SETTINGS)
         streams = load(StreamsConfig, {"LANEWAY_BACKLOG": str(sizes.backlog)})
         self.kafka, self.routes = kafka, Routes(kafka.sizes)
-        self.store = empty_store()
-        self.cell = Cell(kafka, streams, tokenizer, self.store, self.routes)
+        self.store = SimStore(world)
+        self.cell = Cell(kafka, streams, tokenizer, self.store.inner, self.routes)
         self.roles: dict[str, Role] = {}
         topics = {topic.name: topic.partitions for topic in catalog(kafka.sizes)}
         self.log = SharedLog(topics, lambda: world.now_ms, self._appended)
+        self.log.acknowledged_ms = sizes.acknowledged_ms
 
     def encoder(self, writer: Incarnation) -> Encoder:
         return Encoder(CODEC, self.kafka.sizes, writer)
@@ -120,7 +144,7 @@ class StageProcess(Process):
         log = SimLog(around.log, self)
         effects = Effects(
             log,
-            around.store,
+            cast(Store, around.store),
             Decoder(log, CODEC),
             around.routes,
             around.tokenizer.context,

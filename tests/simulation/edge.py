@@ -27,6 +27,7 @@ from topics.tail import Delivery, Subscription, Tail
 
 CELL_KEY = b"simulation"
 ACCEPT_MS = 10_000
+STATUS = {"conversation_busy": 409, "history_unavailable": 503}
 
 
 @dataclass(eq=False)
@@ -116,7 +117,7 @@ class EdgeProcess(Process):
     def _decided(self, work: Work, seen: Seen, posted: MessagePosted, failures: list[Exception]) -> bool:
         match seen.view.reply.end:
             case Rejected(reason=reason):
-                return work.connection.answer(409 if reason == "conversation_busy" else 400, reason)
+                return work.connection.answer(STATUS.get(reason, 400), reason)
             case Redirected(to=target):
                 self._join(work, target, posted.user)
                 return False

@@ -8,6 +8,7 @@ from tests.simulation.cell import ReplicaProcess, StageProcess, Surroundings
 from tests.simulation.edge import EdgeProcess
 from tests.simulation.plan import Fault
 from tests.simulation.processes import Process, Role
+from topics.catalog import INTAKE_STATE, REPLIES
 
 
 def happen(around: Surroundings, fault: Fault) -> None:
@@ -121,6 +122,15 @@ def _leave(around: Surroundings, fault: Fault, role: Role, process: Process) -> 
         around.world.after(fault.for_ms // 4, lambda: role.process is process and role.begin())
 
 
+def _no_store(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    around.store.down_until = around.world.now_ms + fault.for_ms
+
+
+def _compact(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """The cleaner runs."""
+    around.log.compact(INTAKE_STATE if fault.role == "intake" else REPLIES)
+
+
 KINDS: dict[str, Callable[[Surroundings, Fault, Role, Process], None]] = {
     "crash": _crash,
     "down": _down,
@@ -135,4 +145,6 @@ KINDS: dict[str, Callable[[Surroundings, Fault, Role, Process], None]] = {
     "silence": _silence,
     "drain": _drain,
     "leave": _leave,
+    "no store": _no_store,
+    "compact": _compact,
 }

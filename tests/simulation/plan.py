@@ -31,6 +31,8 @@ TARGETS = {
     "silence": REPLICA_ROLES,
     "drain": (*REPLICA_ROLES, *EDGE_ROLES),
     "leave": STAGES,
+    "no store": ("intake", "history"),
+    "compact": ("intake", "settlement"),
 }
 
 WRITES = {
@@ -90,14 +92,15 @@ class Plan:
 
 def plan_of(seed: int) -> Plan:
     random = Random(f"plan {seed}")
-    within_ms = random.choice((200, 1_500, ASKED_UNTIL_MS))
-    asks = tuple(_ask(random, f"c{n}", within_ms) for n in range(random.choice((3, 5, 5, 9))))
+    within_ms = random.choice((100, 600, ASKED_UNTIL_MS))
+    asks = tuple(_ask(random, f"c{n}", within_ms) for n in range(random.choice((3, 5, 8))))
     focus = random.choice((ANYBODY, ANYBODY, REPLICA_ROLES, STAGES[:1], STAGES[1:2], STAGES[2:3], STAGES[3:4]))
     faults = tuple(_fault(random, f"f{n}", focus) for n in range(random.choice((0, 2, 4, 6, 9, 12))))
     sizes = Sizes(
         backlog=random.choice((1_000, 1_000, 1_000, 2)),
-        running=random.choice((1, 1, 2, 3)),
+        running=random.choice((1, 1, 3)),
         blocks=random.choice((200, 200, 22)),
+        acknowledged_ms=random.choice((15, 15, 15, 300)),
         alike=random.random() < 0.7,
         step_ms=random.choice(((20, 80), (20, 80), (150, 400))),
     )
@@ -109,7 +112,7 @@ def _ask(random: Random, name: str, within_ms: int) -> Ask:
     return Ask(
         name=name,
         user=random.choice(("alice", "bob")),
-        conversation=random.choice("cdefg"),
+        conversation=random.choice("cdefgh"),
         text=text if text.strip() else "x",
         at_ms=random.randint(0, within_ms),
         max_tokens=random.choice((1, 4, 8, 10, 10, 10)),

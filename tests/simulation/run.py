@@ -84,6 +84,7 @@ class Run:
     def _heal(self) -> None:
         self.world.note("world", "heals")
         self.world.standing.clear()
+        self.around.store.down_until = 0
         for role in self.around.roles.values():
             for process in role.all:
                 process.failing.clear()
@@ -137,7 +138,7 @@ class Run:
         )
 
     def _stored(self, user: UserId, conversation: ConversationId) -> tuple[tuple[str, str, str], ...]:
-        saved = self.around.store.messages(user, conversation, 1_000)
+        saved = self.around.store.inner.messages(user, conversation, 1_000)
         return tuple((each.turn.role, each.turn.text, each.turn.status) for each in saved)
 
     def _left(self) -> dict[str, int]:

@@ -24,6 +24,7 @@ class SharedLog(MemoryLog):
     def __init__(self, topics: Mapping[str, int], clock: Callable[[], int], appended: Callable[[Append], None]) -> None:
         super().__init__(topics, clock)
         self._appended = appended
+        self.acknowledged_ms = 15
 
     def append(self, append: Append, *, aborted: bool = False) -> None:
         super().append(append, aborted=aborted)
@@ -66,7 +67,7 @@ class SimProducer:
     def send(self, append: Append, delivered: Delivered | None = None) -> None:
         self._process.call(f"send to {append.place.topic}")
         self._queues.setdefault(append.place, []).append((append, delivered))
-        delay_ms = self._process.random.randint(0, 15 + self._process.slow_ms)
+        delay_ms = self._process.random.randint(0, self._shared.acknowledged_ms + self._process.slow_ms)
         self._process.world.after(delay_ms, self._land_one)
 
     def poll(self) -> None:
