@@ -47,18 +47,21 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """How a run's cell is cut: requests a tier may queue, replies a replica runs, its blocks of keys and values.
+    """How a run's cell is cut: requests a tier may queue, replicas, replies that each runs, its blocks of keys.
 
     Replicas that are not `alike` each say something else, so that whose tokens count shows in the text. `step_ms` is
-    what a replica's step takes, `acknowledged_ms` the longest that a record takes to the log.
+    what a replica's step takes, `acknowledged_ms` the longest that a record takes to the log. `comes_back`: all ask
+    again when intake has forgotten.
     """
 
     backlog: int = 1_000
+    replicas: int = 2
     running: int = 2
     blocks: int = 200
     alike: bool = True
     step_ms: tuple[int, int] = (20, 80)
     acknowledged_ms: int = 15
+    comes_back: bool = False
 
 
 @cache
@@ -196,7 +199,7 @@ class ReplicaProcess(Process):
         log = SimLog(around.log, self)
         script = None if sizes.alike else own_words(around.tokenizer, sum(map(ord, self.name)))
         runner = ScriptedRunner(around.tokenizer, script, num_blocks=sizes.blocks)
-        limits = Limits(max_running=sizes.running, reserve=min(sizes.running, sizes.blocks // 8))
+        limits = Limits(max_running=sizes.running, reserve=0)
         engine = Engine(runner, limits, clock=lambda: self.world.now_ms / 1000)
         identity = Identity("main", self._slot, Incarnation(self.name))
         lanes = Lanes(log, Decoder(log, CODEC), "main", self._slot)

@@ -62,7 +62,7 @@ class EdgeProcess(Process):
         self._views: dict[ReplyId, Seen] = {}
         self._work: list[Work] = []
         self._minted = self._begun = 0
-        self.draining = False
+        self.draining = self._reading_past = self._reading_live = False
         self.left_behind.append(self._break_all)
         self._tail: Tail
         self._producer: Producer
@@ -81,8 +81,8 @@ class EdgeProcess(Process):
         self._encoder = self._around.encoder(Incarnation(self.name))
 
     def step(self) -> bool:
-        self._tail.follow_live(0.0)
-        self._tail.catch_up(0.0)
+        self._follow_live()
+        self._catch_up()
         self._producer.poll()
         for work in list(self._work):
             if work.connection.broken or work.go():
@@ -90,6 +90,24 @@ class EdgeProcess(Process):
         if self.draining and not self._work:
             self.die("leaves")
         return bool(self._work)
+
+    def call(self, what: str) -> None:
+        """The tail's two threads: while one reads, the other may go on."""
+        super().call(what)
+        if what == "read" and self.random.random() < 0.2:
+            self._catch_up() if self._reading_live else self._follow_live()
+
+    def _follow_live(self) -> None:
+        if not self._reading_live:
+            self._reading_live = True
+            self._tail.follow_live(0.0)
+            self._reading_live = False
+
+    def _catch_up(self) -> None:
+        if not self._reading_past:
+            self._reading_past = True
+            self._tail.catch_up(0.0)
+            self._reading_past = False
 
     def post(self, connection: Connection, ask: Ask) -> None:
         seed = f"{self.name}/{self._minted}"

@@ -12,15 +12,18 @@ from topics.catalog import INTAKE_STATE, REPLIES
 
 
 def happen(around: Surroundings, fault: Fault) -> None:
-    """Now, or at the call that it names. A role whose process is dead just now is spared."""
-    role = around.roles[fault.role]
-    if role.process.alive and not role.lost:
+    """Now, or at the call that it names. A role that the cell does not have, or whose process is dead, is spared."""
+    role = around.roles.get(fault.role)
+    if role is not None and role.process.alive and not role.lost:
         around.world.note(role.process.name, fault)
         KINDS[fault.kind](around, fault, role, role.process)
 
 
 def _crash(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """The second time, if it is to, while its successor starts."""
     process.arm(fault.call, lambda: process.die("crashes"))
+    if fault.count > 1:
+        role.dies_again = fault.call
 
 
 def _down(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
@@ -36,7 +39,7 @@ def _down(around: Surroundings, fault: Fault, role: Role, process: Process) -> N
 
 
 def _lose(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
-    """Dead, and nobody ever takes its place."""
+    """Dead, and nobody ever takes its place; there is another."""
     role.lost = role.rests = True
     process.die("is lost")
 

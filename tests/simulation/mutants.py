@@ -79,11 +79,6 @@ OF_THE_REST = (
         ("if block.ref_count == 0:", "if block.ref_count == 0 and number % 7:"),
     ),
     Mutant(
-        "hands a record out twice at the seam",
-        (tail.Tail, "_read_to_seam"),
-        ("record.offset < seam", "record.offset <= seam"),
-    ),
-    Mutant(
         "leaves a record out at the seam",
         (tail.Tail, "_read_to_seam"),
         ("record.offset < seam", "record.offset < seam - 1"),

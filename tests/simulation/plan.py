@@ -96,14 +96,17 @@ def plan_of(seed: int) -> Plan:
     asks = tuple(_ask(random, f"c{n}", within_ms) for n in range(random.choice((3, 5, 8))))
     focus = random.choice((ANYBODY, ANYBODY, REPLICA_ROLES, STAGES[:1], STAGES[1:2], STAGES[2:3], STAGES[3:4]))
     faults = tuple(_fault(random, f"f{n}", focus) for n in range(random.choice((0, 2, 4, 6, 9, 12))))
+    running, blocks = random.choice(((1, 200), (1, 200), (3, 200), (3, 6)))
     sizes = Sizes(
-        backlog=random.choice((1_000, 1_000, 1_000, 2)),
-        running=random.choice((1, 1, 3)),
-        blocks=random.choice((200, 200, 22)),
+        backlog=random.choice((1_000, 1_000, 1_000, 1)),
+        replicas=random.choice((1, 2, 2)),
+        running=running,
+        blocks=blocks,
         acknowledged_ms=random.choice((15, 15, 15, 300)),
         alike=random.random() < 0.7,
         step_ms=random.choice(((20, 80), (20, 80), (150, 400))),
     )
+    sizes = replace(sizes, comes_back=random.random() < 0.2)
     return Plan(seed, asks, faults, sizes)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.simulation.world import World
 from topics.errors import TopicsError
 
 IDLE_MS = 210, 450
+WOKEN_MS = 1, 2, 5, 12, 30, 90
 
 
 class Crash(BaseException):
@@ -33,6 +35,7 @@ class Process:
         self.reads: frozenset[str] = frozenset()
         self.failing: dict[str, int] = {}
         self.slow_ms = 0
+        self.ghost = False
         self.left_behind: list[Callable[[], None]] = []
         self._armed: list[tuple[int, Callable[[], None]]] = []
         self._wake_at: int | None = None
@@ -52,6 +55,8 @@ class Process:
 
     def call(self, what: str) -> None:
         """Every call of a client of this process comes by here first."""
+        if self.ghost:
+            return
         if not self.alive:
             raise Crash(what)
         due = [action for calls, action in self._armed if calls <= 0]
@@ -107,7 +112,7 @@ class Process:
 class Role:
     """One place in the cell: `process` holds it now.
 
-    `rests`: nobody takes it until it is started. `lost`: nobody ever does.
+    `rests`: nobody takes it until it is started. `lost`: nobody ever does. `dies_again`: the next one's last call.
     """
 
     def __init__(self, world: World, name: str, make: Callable[[Role, str], Process]) -> None:
@@ -115,6 +120,7 @@ class Role:
         self.random = world.random(name)
         self.starts = 0
         self.rests = self.lost = False
+        self.dies_again: int | None = None
         self._make = make
         self.process: Process
         self.all: list[Process] = []
@@ -125,6 +131,9 @@ class Role:
         self.starts += 1
         self.process = self._make(self, f"{self.name}.{self.starts}")
         self.all.append(self.process)
+        if self.dies_again is not None:
+            self.process.arm(self.dies_again, partial(self.process.die, "crashes again"))
+            self.dies_again = None
         self.process.begin()
         return self.process
 
@@ -139,7 +148,7 @@ class Role:
     def wake(self, topic: str) -> None:
         for process in self.all[-2:]:
             if process.alive and topic in process.reads:
-                process.wake(process.random.randint(1, 12))
+                process.wake(process.random.choice(WOKEN_MS))
 
 
 class Task(Future[Any]):
@@ -157,6 +166,11 @@ class Task(Future[Any]):
         except Exception as error:  # noqa: BLE001  as executors do
             self.set_exception(error)
 
+    def run_after_death(self) -> None:
+        self._process.ghost = True
+        self.run()
+        self._process.ghost = False
+
     def result(self, timeout: float | None = None) -> Any:
         self.run()
         return super().result(0)
@@ -167,6 +181,8 @@ class Beside(Executor):
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self._tasks: list[Task] = []
+        process.left_behind.append(self._left_behind)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         process = self._process
@@ -176,5 +192,12 @@ class Beside(Executor):
             process.guarded(task.run)
             process.wake(1)
 
+        self._tasks = [*(task for task in self._tasks if not task.done()), task]
         process.world.after(process.random.choice((1, 5, 30, 120)), due, process)
         return task
+
+    def _left_behind(self) -> None:
+        """A commit that was on its way when the process died may be carried out after its death, or fenced."""
+        for task in self._tasks:
+            if not task.done() and self._process.random.random() < 0.5:
+                self._process.world.after(self._process.random.randint(0, 60), task.run_after_death)
