@@ -12,12 +12,20 @@ from typing import Any, TypeAlias
 
 from schemas.codec import UnknownType
 from schemas.ids import ConversationId, ReplyId, UserId
-from topics.catalog import DEAD_LETTERS, MESSAGES, REPLIES, TURNS, USAGE
+from topics.catalog import DEAD_LETTERS, MESSAGES, REPLIES, TIERS, TURNS, USAGE, generate_topic
 from topics.log import Log, Place, Record
 from topics.outputs import reply_of_key
 from topics.schemas import Decoder
 
-CHECKED_TOPICS = (MESSAGES, REPLIES, TURNS, USAGE, DEAD_LETTERS)
+GENERATE = generate_topic("main", "")
+CHECKED_TOPICS = (
+    MESSAGES,
+    REPLIES,
+    TURNS,
+    USAGE,
+    DEAD_LETTERS,
+    *(generate_topic("main", tier) for tier in TIERS),
+)
 BATCH = 2_000
 
 Asked: TypeAlias = tuple[UserId, ConversationId, str]
@@ -75,7 +83,8 @@ class Undisturbed:
 class History:
     """`undisturbed`, by (user, conversation, client key), is compared where it is given. `left` counts what is held
     by whom. `stored` are a conversation's (role, text, status) as the store has them. A reply may end `grace_ms` after
-    its deadline: as long as nobody could end it, and the supervisor's own time to act.
+    its deadline: as long as nobody could end it, and the supervisor's own time to act. Prompts are compared with the
+    turns before them where the `context` is given that they had to fit.
     """
 
     entries: tuple[Entry, ...]
@@ -85,6 +94,11 @@ class History:
     stored: Mapping[tuple[UserId, ConversationId], tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
     left: Mapping[str, int] = field(default_factory=dict)
     grace_ms: int = 5_000
+    context: int | None = None
+
+    @property
+    def requests_to_generate(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.place.topic.startswith(GENERATE))
 
     def of(self, topic: str) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.place.topic == topic)

@@ -15,6 +15,7 @@ from schemas import reply_records as r
 from schemas.events import MessagePosted, TurnSaved, UsageRecorded, unpack_ids
 from schemas.ids import ReplyId
 from tests.checker.history import Asked, Entry, History
+from tests.checker.prompts import prompt_violations
 from tests.checker.streams import stream_violations
 from tests.checker.telling import Told, tell
 from tests.checker.violation import Violation
@@ -163,6 +164,10 @@ def clients_are_sent_the_log(case: Case) -> Iterator[Violation]:
     return stream_violations(case.history.streams, case.told)
 
 
+def replicas_are_asked_with_the_turns_before(case: Case) -> Iterator[Violation]:
+    return prompt_violations(case.history, case.told)
+
+
 def every_request_is_answered_once(case: Case) -> Iterator[Violation]:
     for request in case.history.requests:
         answers = len(request.answers)
@@ -190,6 +195,7 @@ RULES: tuple[Rule, ...] = (
     turns_are_what_the_log_says,
     the_store_holds_the_turns,
     clients_are_sent_the_log,
+    replicas_are_asked_with_the_turns_before,
     every_request_is_answered_once,
     nothing_is_left,
     nothing_was_put_aside,

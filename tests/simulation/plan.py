@@ -94,7 +94,9 @@ def plan_of(seed: int) -> Plan:
     random = Random(f"plan {seed}")
     within_ms = random.choice((100, 600, ASKED_UNTIL_MS))
     asks = tuple(_ask(random, f"c{n}", within_ms) for n in range(random.choice((3, 5, 8))))
-    focus = random.choice((ANYBODY, ANYBODY, REPLICA_ROLES, STAGES[:1], STAGES[1:2], STAGES[2:3], STAGES[3:4]))
+    focus = random.choice(
+        (ANYBODY, ANYBODY, REPLICA_ROLES, REPLICA_ROLES, STAGES[:1], STAGES[1:2], STAGES[2:3], STAGES[3:4])
+    )
     faults = tuple(_fault(random, f"f{n}", focus) for n in range(random.choice((0, 2, 4, 6, 9, 12))))
     running, blocks = random.choice(((1, 200), (1, 200), (3, 200), (3, 6)))
     sizes = Sizes(
@@ -103,7 +105,7 @@ def plan_of(seed: int) -> Plan:
         running=running,
         blocks=blocks,
         acknowledged_ms=random.choice((15, 15, 15, 300)),
-        alike=random.random() < 0.7,
+        alike=random.random() < 0.6,
         step_ms=random.choice(((20, 80), (20, 80), (150, 400))),
     )
     sizes = replace(sizes, comes_back=random.random() < 0.2)
@@ -138,7 +140,7 @@ def _fault(random: Random, name: str, focus: tuple[str, ...]) -> Fault:
         role=role,
         at_ms=random.randint(0, random.choice((500, FAULTS_UNTIL_MS))),
         call=random.choice((0, 1, 2, 3, 5, 8, 13, 21)),
-        for_ms=random.choice((30, 200, 800, 2_500, 4_000)),
+        for_ms=random.choice((30, 200, 500, 800, 1_200, 2_500, 4_000)),
         topic=random.choice(WRITES[role.rstrip("0123456789")]),
         count=random.choice((1, 1, 2, 5)),
     )

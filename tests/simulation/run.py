@@ -150,6 +150,7 @@ class Run:
             },
             left=self._left(),
             grace_ms=GRACE_MS,
+            context=self.tokenizer.context,
         )
 
     def _stored(self, user: UserId, conversation: ConversationId) -> tuple[tuple[str, str, str], ...]:

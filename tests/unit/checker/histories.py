@@ -12,7 +12,7 @@ from typing import Any
 
 from edge.view import ReplyView
 from schemas import reply_records as r
-from schemas.events import Turn, TurnSaved, UsageRecorded, pack_ids
+from schemas.events import GenerateRequested, Turn, TurnSaved, UsageRecorded, pack_ids
 from schemas.ids import MessageId, assistant_message_id, user_message_id
 from tests.checker.history import Entry, History, Request, Stream, Undisturbed
 from tests.checker.rules import check
@@ -28,10 +28,11 @@ from tests.unit.streams.staged import (
     started,
     tokens,
 )
-from topics.catalog import MESSAGES, REPLIES, TURNS, USAGE
+from topics.catalog import MESSAGES, REPLIES, TURNS, USAGE, generate_topic
 from topics.log import Place
 
 REPLY, REPEAT, REFUSED = reply_id(1), reply_id(2), reply_id(3)
+PAID, RESUME = generate_topic("main", "paid"), generate_topic("main", "resume")
 TEXT = "abcd"
 POSTS = (posted(1, "ask", client_key="k"), posted(2, "ask", client_key="k"), posted(3, user="bob"))
 LIFE: tuple[tuple[Any, Any], ...] = (
@@ -62,8 +63,22 @@ def turn(role: str, text: str, message: MessageId, ids: bytes = b"") -> TurnSave
     return TurnSaved(POSTS[0].user, POSTS[0].conversation, saved, REPLY, "tiny", T0)
 
 
-ASKED = turn("user", "ask", user_message_id(REPLY))
+ASKED = turn("user", "ask", user_message_id(REPLY), pack_ids(map(ord, "ask")))
 SAID = turn("assistant", TEXT, assistant_message_id(REPLY), pack_ids(map(ord, TEXT)))
+REQUEST = GenerateRequested(
+    reply=REPLY,
+    attempt=1,
+    user=POSTS[0].user,
+    conversation=POSTS[0].conversation,
+    model="tiny",
+    pool="main",
+    tier="paid",
+    prompt=pack_ids(map(ord, "<ask>")),
+    accepted=b"",
+    sampling=POSTS[0].sampling,
+    deadline_ms=0,
+)
+CONTINUED = replace(REQUEST, attempt=2, tier="resume", accepted=pack_ids(map(ord, "ab")))
 USED = UsageRecorded(
     reply=REPLY,
     user=POSTS[0].user,
@@ -98,14 +113,16 @@ def streams() -> tuple[Stream, ...]:
 def clean() -> History:
     lives = entries(REPLIES, *LIFE) + entries(MESSAGES, *((post.user, post) for post in POSTS))
     money = entries(USAGE, (REPLY, USED)) + entries(TURNS, ("", ASKED), ("", SAID))
+    asked = entries(PAID, (REPLY, REQUEST)) + entries(RESUME, (REPLY, CONTINUED))
     key = POSTS[0].user, POSTS[0].conversation
     return History(
-        entries=lives + money,
+        entries=lives + money + asked,
         streams=streams(),
         requests=(Request("c", "post", ("202",)), Request("c", "get", (), broken=True)),
         undisturbed={(*key, "k"): Undisturbed(tuple(map(ord, TEXT)), tuple(TEXT), "stop")},
         stored={key: (("user", "ask", "complete"), ("assistant", TEXT, "complete"))},
         left={"blocks": 0},
+        context=100,
     )
 
 
