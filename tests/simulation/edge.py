@@ -17,10 +17,10 @@ from edge.view import ReplyView
 from schemas.events import MessagePosted
 from schemas.ids import Incarnation, ReplyId, UserId, created_ms, mint_reply_id
 from schemas.reply_records import ListenerAttached, ListenerDetached, Redirected, Rejected, Stopped
-from tests.simulation.cell import CODEC, PARTITIONS, Surroundings
 from tests.simulation.clients import Ask, Connection
 from tests.simulation.processes import Process, Role
 from tests.simulation.sim_log import SimLog
+from tests.simulation.surroundings import CODEC, PARTITIONS, Surroundings
 from topics.log import Producer
 from topics.outputs import Encoder, Output
 from topics.tail import Delivery, Subscription, Tail

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation.cell import ReplicaProcess, StageProcess, Surroundings
+from tests.simulation.cell import ReplicaProcess, StageProcess
 from tests.simulation.edge import EdgeProcess
 from tests.simulation.plan import Fault
 from tests.simulation.processes import Process, Role
+from tests.simulation.surroundings import Surroundings
 from topics.catalog import INTAKE_STATE, REPLIES
 
 
@@ -74,7 +75,7 @@ def _freeze(around: Surroundings, fault: Fault, role: Role, process: Process) ->
 
 def _expel(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
     if isinstance(process, StageProcess):
-        process.arm(fault.call, lambda: around.expel(process))
+        process.arm(fault.call, process.expel)
 
 
 def _second(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
@@ -88,8 +89,7 @@ def _second(around: Surroundings, fault: Fault, role: Role, process: Process) ->
             leaves = fault.count == 1 and second.process.alive and second.process not in around.world.standing
             second.rests = True
             second.process.leave() if leaves else second.process.die("is killed")
-            gone = second.process
-            around.world.after(1_000, lambda: around.expel(gone))
+            around.world.after(1_000, second.process.expel)
 
     around.world.after(fault.for_ms, over)
 

@@ -16,7 +16,7 @@ from typing import Any
 from edge import view
 from engine import block_manager, replica
 from schemas import reply
-from streams import intake, router, settlement
+from streams import intake, router, settlement, supervisor
 from streams import replicas as seen_replicas
 from streams.runtime import runner
 from topics import tail
@@ -65,6 +65,18 @@ OF_THE_STAGES = (
     Mutant("commits past the backlog", (router.Router, "position"), ("if backlog", "if False")),
     Mutant("takes no silent replica for dead", (seen_replicas.Replicas, "dead"), (">= SILENT_BEATS", ">= 10**9")),
 )
+FOUND_HERE = (
+    Mutant(
+        "does not see that its beat was lost",
+        (runner.Runner, "_act"),
+        ("if self._undelivered:", "if False:"),
+    ),
+    Mutant(
+        "lets a replica name what is over for ever",
+        (supervisor.Supervisor, "_beat"),
+        ("if isinstance(message.event, ReplicaBeat):", "if False:"),
+    ),
+)
 OF_THE_REST = (
     Mutant("counts tokens of a stale attempt", (reply, "_by_owner"), ("Verdict.STALE", "Verdict.COUNTED")),
     Mutant("counts two owners of an attempt", (reply, "_may_start"), ("Verdict.FOREIGN", "Verdict.COUNTED")),
@@ -85,7 +97,7 @@ OF_THE_REST = (
     ),
     Mutant("sends the last event again to who resumes", (view.ReplyView, "index_after"), ("[cursor] + 1", "[cursor]")),
 )
-MUTANTS = OF_THE_STAGES + OF_THE_REST
+MUTANTS = OF_THE_STAGES + FOUND_HERE + OF_THE_REST
 
 
 @contextmanager

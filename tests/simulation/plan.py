@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.simulation.cell import Sizes
 from tests.simulation.clients import Ask
+from tests.simulation.surroundings import Sizes
 from topics.catalog import MESSAGES, REPLICAS, REPLIES, TURNS, commands_topic, generate_topic, lane_topic
 
 STAGES = ("intake", "router", "supervisor", "settlement", "history")

@@ -77,6 +77,9 @@ class Process:
             self.die("crashed")
         except TopicsError as error:
             self.die(f"stopped: {error}")
+        except Exception as error:  # noqa: BLE001  a fault of the product: the run goes on, and tells of it
+            self.world.raised.append(f"{self.name}: {error!r}")
+            self.die(f"raised {error!r}")
         return None
 
     def begin(self) -> None:

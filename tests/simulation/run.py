@@ -18,11 +18,12 @@ from tests.checker.history import Asked, History, Undisturbed, read_entries
 from tests.checker.rules import check
 from tests.checker.telling import tell
 from tests.checker.violation import Violation
-from tests.simulation.cell import CODEC, ReplicaProcess, StageProcess, Surroundings
+from tests.simulation.cell import ReplicaProcess, StageProcess
 from tests.simulation.clients import Ask, Client
 from tests.simulation.edge import EdgeProcess
 from tests.simulation.faults import happen
 from tests.simulation.plan import EDGE_ROLES, REPLICA_ROLES, STAGES, Plan
+from tests.simulation.surroundings import CODEC, Surroundings
 from tests.simulation.undisturbed import undisturbed
 from tests.simulation.world import World
 from topics.catalog import REPLIES
@@ -110,7 +111,7 @@ class Run:
                 role.rests = True
                 role.process.die("is killed")
                 if isinstance(role.process, StageProcess):
-                    self.around.expel(role.process)
+                    role.process.expel()
             elif not role.lost and (role.rests or not role.process.alive):
                 role.begin()
         self._ask(Ask("probe", "carol", "p", "hello", 0))
@@ -122,7 +123,8 @@ class Run:
             self.world.run(end - self.world.now_ms, lambda: all(client.done for client in self.clients))
             self.world.run(QUIET_MS)
             history = self.history()
-            violations = [*check(history), *self._given_up(history)]
+            raised = [Violation("raised", None, (), error, "nothing") for error in self.world.raised]
+            violations = [*check(history), *self._given_up(history), *raised]
             if not violations or self.world.now_ms >= end:
                 return violations
 

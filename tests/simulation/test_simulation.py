@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from schemas.tokenizer import ChatTokenizer
-from tests.simulation.cell import CODEC, Sizes
 from tests.simulation.mutants import MUTANTS, Mutant, put_in
 from tests.simulation.plan import TARGETS, Fault, Plan, plan_of
 from tests.simulation.run import Outcome, Run
 from tests.simulation.shrink import shrunk
+from tests.simulation.surroundings import CODEC, Sizes
 from topics.log import Append
 
 SEEDS = range(40)

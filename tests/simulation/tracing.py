@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 from schemas.events import ReplicaBeat, SupervisorBeat
-from tests.simulation.cell import CODEC
 from tests.simulation.run import Outcome
+from tests.simulation.surroundings import CODEC
 from topics.log import Append
 
 MOST = 200

@@ -20,13 +20,17 @@ LOOK_AGAIN_MS = 10
 
 
 class World:
-    """`now_ms` is the only clock. `trace` is everything that happened: (virtual ms, who, what)."""
+    """`now_ms` is the only clock. `trace` is everything that happened: (virtual ms, who, what).
+
+    `standing` are those who stand still; `raised` is what nobody should ever raise.
+    """
 
     def __init__(self, seed: str) -> None:
         self.now_ms = START_MS
         self.seed = seed
         self.trace: list[tuple[int, str, object]] = []
         self.standing: list[object] = []
+        self.raised: list[str] = []
         self._random = Random(f"{seed}/order")
         self._numbers = count()
         self._due: list[tuple[int, float, int, object, Callable[[], None]]] = []
