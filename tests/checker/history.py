@@ -109,11 +109,12 @@ def read_entries(log: Log, decoder: Decoder, topics: tuple[str, ...] = CHECKED_T
     found: list[Entry] = []
     for topic in topics:
         for partition in range(log.partitions(topic)):
-            found += _decoded(_records(log, Place(topic, partition)), decoder)
+            found += _decoded(read_records(log, Place(topic, partition)), decoder)
     return tuple(found)
 
 
-def _records(log: Log, place: Place) -> list[Record]:
+def read_records(log: Log, place: Place) -> list[Record]:
+    """All that lies in one partition now."""
     reader = log.reader(committed_only=True)
     end = reader.end(place)
     reader.add(place, reader.begin(place))

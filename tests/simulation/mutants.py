@@ -40,62 +40,86 @@ OF_THE_STAGES = (
         "commits before outputs are acknowledged",
         (runner.Runner, "_commit"),
         ("self._producer.flush(ACKNOWLEDGE_S)", "pass"),
+        found_by=2,
     ),
     Mutant(
         "sends a request before Accepted is acknowledged",
         (runner.Runner, "_act"),
         ("self._producer.flush(ACKNOWLEDGE_S)", "pass"),
+        found_by=2,
     ),
-    Mutant("ignores client keys", (intake, "admit"), ("if used is not None:", "if False:")),
+    Mutant("ignores client keys", (intake, "admit"), ("if used is not None:", "if False:"), found_by=0),
     Mutant(
         "forgets parked messages in a restart",
         (intake.Intake, "restore"),
         (".put(event)", ".put(replace(event, parked=()))"),
+        found_by=22,
     ),
     Mutant(
         "folds from P instead of L",
         (settlement, "low_water"),
         ('if name == "L" and number.isdecimal()', "if False"),
+        found_by=2,
     ),
     Mutant(
         "settles again what was settled",
         (settlement.Settlement, "apply"),
         ("if message.offset >= self._settled_to[message.place]", "if True"),
+        found_by=2,
     ),
-    Mutant("commits past the backlog", (router.Router, "position"), ("if backlog", "if False")),
-    Mutant("takes no silent replica for dead", (seen_replicas.Replicas, "dead"), (">= SILENT_BEATS", ">= 10**9")),
+    Mutant("commits past the backlog", (router.Router, "position"), ("if backlog", "if False"), found_by=24),
+    Mutant(
+        "takes no silent replica for dead",
+        (seen_replicas.Replicas, "dead"),
+        (">= SILENT_BEATS", ">= 10**9"),
+        found_by=6,
+    ),
 )
 FOUND_HERE = (
     Mutant(
         "does not see that its beat was lost",
         (runner.Runner, "_act"),
         ("if self._undelivered:", "if False:"),
+        found_by=18,
     ),
     Mutant(
         "lets a replica name what is over for ever",
         (supervisor.Supervisor, "_beat"),
         ("if isinstance(message.event, ReplicaBeat):", "if False:"),
+        found_by=23,
     ),
 )
 OF_THE_REST = (
-    Mutant("counts tokens of a stale attempt", (reply, "_by_owner"), ("Verdict.STALE", "Verdict.COUNTED")),
-    Mutant("counts two owners of an attempt", (reply, "_may_start"), ("Verdict.FOREIGN", "Verdict.COUNTED")),
+    Mutant(
+        "counts tokens of a stale attempt", (reply, "_by_owner"), ("Verdict.STALE", "Verdict.COUNTED"), found_by=326
+    ),
+    Mutant(
+        "counts two owners of an attempt", (reply, "_may_start"), ("Verdict.FOREIGN", "Verdict.COUNTED"), found_by=318
+    ),
     Mutant(
         "goes on after a failed delivery",
         (replica.Replica, "_write"),
         ("if error is not None and job is not None:", "if False:"),
+        found_by=246,
     ),
     Mutant(
         "keeps a block of an ended reply",
         (block_manager.BlockManager, "release"),
         ("if block.ref_count == 0:", "if block.ref_count == 0 and number % 7:"),
+        found_by=0,
     ),
     Mutant(
         "leaves a record out at the seam",
         (tail.Tail, "_read_to_seam"),
         ("record.offset < seam", "record.offset < seam - 1"),
+        found_by=1,
     ),
-    Mutant("sends the last event again to who resumes", (view.ReplyView, "index_after"), ("[cursor] + 1", "[cursor]")),
+    Mutant(
+        "sends the last event again to who resumes",
+        (view.ReplyView, "index_after"),
+        ("[cursor] + 1", "[cursor]"),
+        found_by=0,
+    ),
 )
 MUTANTS = OF_THE_STAGES + FOUND_HERE + OF_THE_REST
 

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from schemas.events import SupervisorBeat
 from schemas.ids import ConversationId, UserId, created_ms
 from schemas.tokenizer import ChatTokenizer
 from streams.intake import KEPT_IDLE_MS
 from streams.supervisor import MOST_ATTEMPTS
-from tests.checker.history import Asked, History, Undisturbed, read_entries
+from tests.checker.history import Asked, History, Undisturbed, read_entries, read_records
 from tests.checker.rules import check
 from tests.checker.telling import tell
 from tests.checker.violation import Violation
@@ -26,12 +27,14 @@ from tests.simulation.plan import EDGE_ROLES, REPLICA_ROLES, STAGES, Plan
 from tests.simulation.surroundings import CODEC, Surroundings
 from tests.simulation.undisturbed import undisturbed
 from tests.simulation.world import World
-from topics.catalog import REPLIES
+from topics.catalog import REPLICAS, REPLIES
+from topics.log import Place
 from topics.schemas import Decoder
 
 QUIET_MS = 1_500
 PATIENCE_MS = 90_000
 PATIENT_MS = 20_000
+SILENT_MS = 2_500
 GRACE_MS = 12_000
 
 
@@ -161,6 +164,7 @@ class Run:
 
     def _left(self) -> dict[str, int]:
         left = {f"client {client.name} without an end": int(client.done is None) for client in self.clients}
+        left["silent supervisors"] = int(self.world.now_ms - self._last_supervisor_beat() > SILENT_MS)
         for role in self.around.roles.values():
             process = role.process
             if role.lost:
@@ -175,6 +179,12 @@ class Run:
             elif isinstance(process, StageProcess) and process.runner and process.alive:
                 left[f"answers that {process.name} waits for"] = len(process.runner._answers)
         return left
+
+    def _last_supervisor_beat(self) -> int:
+        for record in reversed(read_records(self.around.log, Place(REPLICAS, 0))):
+            if isinstance(CODEC.decode(record.value), SupervisorBeat):
+                return record.timestamp_ms
+        return 0
 
     def _digest(self) -> str:
         digest = hashlib.sha256()
