@@ -157,13 +157,15 @@ class Role:
 class Task(Future[Any]):
     """Work beside the loop. Who waits for it makes it happen."""
 
-    def __init__(self, process: Process, call: Callable[[], Any]) -> None:
+    def __init__(self, process: Process, work: Callable[[], Any]) -> None:
         super().__init__()
-        self._process, self._work = process, call
+        self._process, self._work = process, work
+        self.begun = False
 
     def run(self) -> None:
-        if self.done():
+        if self.begun:
             return
+        self.begun = True
         try:
             self.set_result(self._work())
         except Exception as error:  # noqa: BLE001  as executors do
@@ -195,12 +197,12 @@ class Beside(Executor):
             process.guarded(task.run)
             process.wake(1)
 
-        self._tasks = [*(task for task in self._tasks if not task.done()), task]
+        self._tasks = [*(task for task in self._tasks if not task.begun), task]
         process.world.after(process.random.choice((1, 5, 30, 120)), due, process)
         return task
 
     def _left_behind(self) -> None:
         """A commit that was on its way when the process died may be carried out after its death, or fenced."""
         for task in self._tasks:
-            if not task.done() and self._process.random.random() < 0.5:
+            if not task.begun and self._process.random.random() < 0.5:
                 self._process.world.after(self._process.random.randint(0, 60), task.run_after_death)

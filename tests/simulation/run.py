@@ -32,7 +32,7 @@ from topics.log import Place
 from topics.schemas import Decoder
 
 QUIET_MS = 1_500
-PATIENCE_MS = 90_000
+PATIENCE_MS = 60_000
 PATIENT_MS = 20_000
 SILENT_MS = 2_500
 GRACE_MS = 12_000

@@ -18,7 +18,7 @@ from tests.simulation.shrink import shrunk
 from tests.simulation.surroundings import CODEC, Sizes
 from topics.log import Append
 
-SEEDS = range(40)
+SEEDS = range(30)
 KINDS = (
     "Accepted Redirected Rejected Dispatched Started Tokens Preempted AttemptOpened Finished Stopped Shed Failed"
     " AbortReply ListenerAttached UsageRecorded HistoryLoaded Tick"
@@ -45,22 +45,18 @@ def test_the_seeds_reach_every_fault_every_record_and_every_end(outcomes: list[O
     assert ends.keys() >= {"finished", "stopped", "failed", "shed", "409"}
 
 
-@pytest.mark.parametrize("seed", [3, 4])
-def test_the_same_seed_is_the_same_run_byte_for_byte_in_any_process(tokenizer: ChatTokenizer, seed: int) -> None:
-    here = Run(plan_of(seed), tokenizer).outcome()
-    command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--digest"]
-    there = [
-        subprocess.run(
-            command, env=os.environ | {"PYTHONHASHSEED": hashing}, capture_output=True, text=True, check=True
-        )
-        for hashing in ("1", "2")
-    ]
-    assert [process.stdout.strip() for process in there] == [here.digest] * 2
-    assert Run(plan_of(seed), tokenizer).outcome() == here
-    assert Run(plan_of(seed + 10), tokenizer).outcome().digest != here.digest
+def test_the_same_seed_is_the_same_run_byte_for_byte_in_any_process(
+    tokenizer: ChatTokenizer, outcomes: list[Outcome]
+) -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "3", "--digest"]
+    hashing = os.environ | {"PYTHONHASHSEED": "1"}
+    there = subprocess.run(command, env=hashing, capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == outcomes[3].digest
+    assert Run(plan_of(3), tokenizer).outcome() == outcomes[3]
+    assert len({outcome.digest for outcome in outcomes}) == len(SEEDS)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_where_nothing_goes_wrong_every_message_is_answered_in_full(tokenizer: ChatTokenizer, seed: int) -> None:
     asks = tuple(replace(ask, deadline_ms=30_000) for ask in plan_of(seed).asks)
     calm = Plan(seed, asks, faults=(), sizes=Sizes())
@@ -74,7 +70,11 @@ def test_where_nothing_goes_wrong_every_message_is_answered_in_full(tokenizer: C
 def test_a_fault_in_the_product_is_found(tokenizer: ChatTokenizer, mutant: Mutant) -> None:
     with put_in(mutant):
         assert Run(plan_of(mutant.found_by), tokenizer).outcome().violations
-    assert not Run(plan_of(mutant.found_by), tokenizer).outcome().violations
+
+
+@pytest.mark.parametrize("seed", sorted({mutant.found_by for mutant in MUTANTS} - set(SEEDS)))
+def test_a_seed_that_found_a_fault_passes_without_it(tokenizer: ChatTokenizer, seed: int) -> None:
+    assert Run(plan_of(seed), tokenizer).outcome().violations == ()
 
 
 def test_a_failing_seed_shrinks_to_the_parts_that_it_takes(tokenizer: ChatTokenizer) -> None:
