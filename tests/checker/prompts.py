@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from schemas.events import GenerateRequested, TurnSaved, unpack_ids
-from schemas.ids import ReplyId
+from schemas.ids import MessageId, ReplyId
 from tests.checker.history import Entry, History
 from tests.checker.telling import Told
 from tests.checker.violation import Violation
@@ -35,7 +35,7 @@ def prompt_violations(history: History, told: dict[ReplyId, Told]) -> Iterator[V
         yield from _turns(entry, _before(of_it, told, saved), history.context)
 
 
-def _before(this: Told, told: dict[ReplyId, Told], saved: dict[str, TurnSaved]) -> list[tuple[int, ...]]:
+def _before(this: Told, told: dict[ReplyId, Told], saved: dict[MessageId, TurnSaved]) -> list[tuple[int, ...]]:
     """The ids of all turns of the conversation before this reply, then of its own question."""
     assert this.first is not None and this.accepted is not None
     conversation, began = (this.accepted.user, this.accepted.conversation), _began(this)

@@ -55,11 +55,17 @@ def _zombie(around: Surroundings, fault: Fault, role: Role, process: Process) ->
 
     def stand_still_and_be_replaced() -> None:
         if role.process is process:
-            around.world.after(fault.for_ms // 4, lambda: role.process is process and role.begin())
+            around.world.after(fault.for_ms // 4, lambda: _replace(role, process))
             around.world.stand_still(process, fault.for_ms)
             around.world.after(3_000, lambda: process.die("is found and killed"))
 
     process.arm(fault.call, stand_still_and_be_replaced)
+
+
+def _replace(role: Role, process: Process) -> None:
+    """Another process takes the place of this one, if it still has it."""
+    if role.process is process:
+        role.begin()
 
 
 def _freeze(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
@@ -122,7 +128,7 @@ def _leave(around: Surroundings, fault: Fault, role: Role, process: Process) -> 
     """It is told to leave, as in a rolling update, and the next takes its place."""
     if isinstance(process, StageProcess) and process not in around.world.standing:
         process.leave()
-        around.world.after(fault.for_ms // 4, lambda: role.process is process and role.begin())
+        around.world.after(fault.for_ms // 4, lambda: _replace(role, process))
 
 
 def _no_store(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:

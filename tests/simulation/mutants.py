@@ -40,7 +40,7 @@ OF_THE_STAGES = (
         "commits before outputs are acknowledged",
         (runner.Runner, "_commit"),
         ("self._producer.flush(ACKNOWLEDGE_S)", "pass"),
-        found_by=2,
+        found_by=161,
     ),
     Mutant(
         "sends a request before Accepted is acknowledged",
@@ -65,7 +65,7 @@ OF_THE_STAGES = (
         "settles again what was settled",
         (settlement.Settlement, "apply"),
         ("if message.offset >= self._settled_to[message.place]", "if True"),
-        found_by=2,
+        found_by=21,
     ),
     Mutant("commits past the backlog", (router.Router, "position"), ("if backlog", "if False"), found_by=24),
     Mutant(
@@ -90,9 +90,6 @@ FOUND_HERE = (
     ),
 )
 OF_THE_REST = (
-    Mutant(
-        "counts tokens of a stale attempt", (reply, "_by_owner"), ("Verdict.STALE", "Verdict.COUNTED"), found_by=326
-    ),
     Mutant(
         "counts two owners of an attempt", (reply, "_may_start"), ("Verdict.FOREIGN", "Verdict.COUNTED"), found_by=318
     ),

@@ -74,7 +74,7 @@ class Plan:
     @property
     def parts(self) -> tuple[str, ...]:
         """What can be taken out."""
-        return tuple(part.name for part in (*self.asks, *self.faults))
+        return (*(ask.name for ask in self.asks), *(fault.name for fault in self.faults))
 
     @property
     def troubled_ms(self) -> int:
