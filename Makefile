@@ -12,6 +12,8 @@ test: .venv/test ## all tests, with a real Kafka broker
 	@$(BIN)/pytest
 check: .venv/test ## lint, types, import contracts, sizes
 	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python infra/check_sizes.py
+simulate: .venv/test ## the whole pipeline on virtual time, with faults: SEED=7 runs one seed, RUNS=1000 FIRST=0 many
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --only "$(ONLY)",--runs $(or $(RUNS),1000) --first $(or $(FIRST),0))
 down: .venv/up ## stop what `make up` runs
 	@$(BIN)/laneway down
 reset: .venv/up ## delete records, conversations and keys; models and jars stay
@@ -35,4 +37,4 @@ clean: ## delete .venv and caches; .laneway stays
 .venv/up .venv/test: pyproject.toml .venv/uv
 	@echo "Installing into .venv; the first time PyTorch alone is 4.6 GB on disk (Linux)."
 	@$(INSTALL) --require-hashes -r $(filter %.lock,$^) && $(INSTALL) --no-deps --no-build-isolation -e . && touch $@
-.PHONY: help up test check down reset docs schemas lock clean
+.PHONY: help up test check simulate down reset docs schemas lock clean
