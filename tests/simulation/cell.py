@@ -7,19 +7,24 @@ from typing import cast
 
 from engine.beats import EVERY_S, ON_CHANGE_S, Beats
 from engine.engine import Engine
+from engine.errors import Replaced
 from engine.lanes import Lanes
 from engine.replica import Identity, Load, Outbox, Replica
 from engine.scheduler import Limits
 from engine.scripted import Script, ScriptedRunner, echo
+from engine.succession import Watch
 from schemas.ids import Incarnation
 from schemas.tokenizer import ChatTokenizer
 from streams.runtime.effects import Effects
+from streams.runtime import watch
 from streams.runtime.main import STAGES
+from streams.runtime.metrics import StageMetrics
 from streams.runtime.runner import Runner, Shell
 from streams.stage import Message
 from tests.simulation.processes import Beside, Process, Role
 from tests.simulation.sim_log import SimLog
 from tests.simulation.surroundings import CODEC, Surroundings
+from topics.catalog import REPLICAS
 from topics.schemas import Decoder
 from topics.store.contract import SavedAt, Store
 
@@ -56,12 +61,13 @@ class StageProcess(Process):
             instance=self.instance,
             perform=effects.perform,
             project=self._project,
+            watch=watch.Watch(StageMetrics(self.stage, around.cell.meters, self._now_s, self._now_s)),
         )
         self.runner = Runner(STAGES[self.stage](around.cell, incarnation), shell)
 
     def step(self) -> bool:
         assert self.runner is not None
-        return bool(self.runner.step(self.world.now_ms / 1000))
+        return bool(self.runner.step(self._now_s()))
 
     def expel(self) -> None:
         """The group takes it for dead."""
@@ -78,6 +84,9 @@ class StageProcess(Process):
             self.guarded(self.runner.close)
             self.die("leaves")
 
+    def _now_s(self) -> float:
+        return self.world.now_ms / 1000
+
     def _project(self, messages: Sequence[Message]) -> None:
         self.call("save to the store")
         self._around.store.save(SavedAt(message.offset, message.event) for message in messages)
@@ -93,6 +102,7 @@ class ReplicaProcess(Process):
         self.pace_ms = around.sizes.step_ms
         self._slot = int(role.name.removeprefix("replica"))
         self.silent_until = self._leave_at = 0
+        self._replaced = False
         self._beaten, self._beaten_at = Load(), 0
         self.replica: Replica
         self.blocks = 0
@@ -109,19 +119,21 @@ class ReplicaProcess(Process):
         self.replica = Replica(identity, engine, around.tokenizer, lanes, self._outbox(log))
         self.replica.note()
         self.blocks = engine.free_blocks
-        self._beats = Beats(self.replica, self._outbox(log), lambda error: None)
+        watch = Watch(log, Decoder(log, CODEC), identity)
+        self.reads -= {REPLICAS}
+        self._beats = Beats(self.replica, watch, self._outbox(log), lambda error: None)
         self.world.after(0, self._beat_in_turn, self)
 
     def step(self) -> bool:
+        if self._replaced:
+            self._leave("is replaced")
+            return False
         self.replica.step()
         self.world.after(int(ON_CHANGE_S * 1000), self._beat_on_change, self)
         if self.replica.draining and not self._leave_at:
             self._leave_at = self.world.now_ms + DRAIN_MS
         if self._leave_at and (self.replica.idle or self.world.now_ms >= self._leave_at):
-            self.replica.drop_all()
-            self._beats.beat(self.replica.load)
-            self._land()
-            self.die("leaves")
+            self._leave("leaves")
         return not self.replica.idle
 
     def drain(self) -> None:
@@ -130,9 +142,17 @@ class ReplicaProcess(Process):
     def _outbox(self, log: SimLog) -> Outbox:
         return Outbox(log.producer(), self._around.encoder(Incarnation(self.name)), self._around.routes)
 
+    def _leave(self, why: str) -> None:
+        self.replica.drop_all()
+        self._beats.beat(self.replica.load)
+        for producer in (self.replica._outbox.producer, self._beats._outbox.producer):
+            producer.close()
+        self.die(why)
+
     def _beat_in_turn(self) -> None:
         if self.alive:
             self.guarded(self._beat)
+            self.guarded(self._look)
             self.world.after(int(EVERY_S * 1000), self._beat_in_turn, self)
 
     def _beat_on_change(self) -> None:
@@ -140,15 +160,19 @@ class ReplicaProcess(Process):
         load, since = self.replica.load, self.world.now_ms - self._beaten_at
         if self.alive and since >= ON_CHANGE_S * 1000 and changed(load, self._beaten):
             self.guarded(self._beat)
+        self.guarded(self._look)
+
+    def _look(self) -> None:
+        try:
+            self._beats.look()
+        except Replaced:
+            self._replaced = True
+            self.wake(0)
 
     def _beat(self) -> None:
         if self.world.now_ms >= self.silent_until:
             self._beaten, self._beaten_at = self.replica.load, self.world.now_ms
             self._beats.beat(self._beaten)
-
-    def _land(self) -> None:
-        for producer in (self.replica._outbox.producer, self._beats._outbox.producer):
-            producer.close()
 
 
 def own_words(tokenizer: ChatTokenizer, shift: int) -> Script:

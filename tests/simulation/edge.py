@@ -241,6 +241,8 @@ class EdgeProcess(Process):
             for record in delivery.records:
                 seen.view.apply(record.offset, CODEC.decode(record.value))
             seen.live = seen.live or delivery.live
+            if delivery.failure is not None:
+                self.world.raised.append(f"{self.name}: {delivery.failure!r}")
 
     def _break_all(self) -> None:
         for work in self._work:

@@ -173,7 +173,7 @@ class Run:
                 replica = process.replica
                 left[f"sequences in {process.name}"] = len(replica._jobs) + len(replica._engine._sequences)
                 left[f"blocks of {process.name}"] = process.blocks - replica._engine.free_blocks
-                left[f"attempts that {process.name} names as dropped"] = len(replica._dropped)
+                left[f"attempts that {process.name} names as dropped"] = len(replica.load.dropped)
             elif isinstance(process, EdgeProcess):
                 left |= {f"{what} of {process.name}": count for what, count in process.held.items()}
             elif isinstance(process, StageProcess) and process.runner and process.alive:

@@ -14,6 +14,7 @@ from schemas.settings import load
 from schemas.tokenizer import ChatTokenizer
 from streams.config import StreamsConfig
 from streams.runtime.main import Cell
+from streams.runtime.metrics import StageMeters
 from tests.simulation.processes import Process, Role
 from tests.simulation.sim_log import SharedLog
 from tests.simulation.world import World
@@ -24,6 +25,7 @@ from topics.log import Append
 from topics.outputs import Encoder, Routes
 from topics.store.contract import History, SavedAt
 from topics.store.sqlite import SqliteStore
+from topics.telemetry.config import TelemetryConfig
 
 
 class RememberingCodec(Codec):
@@ -42,6 +44,8 @@ class RememberingCodec(Codec):
 
 
 CODEC = RememberingCodec()
+METERS = StageMeters()
+TABLES = ("turns", "conversations")
 SLOTS, PARTITIONS = 2, 2
 SETTINGS = {
     "LANEWAY_SLOTS": str(SLOTS),
@@ -77,7 +81,8 @@ def _store() -> SqliteStore:
 def empty_store() -> SqliteStore:
     """The product's store in memory; one for all runs, since it takes longer to make than a run."""
     store = _store()
-    store._connection.execute("DELETE FROM turns")
+    for table in TABLES:
+        store._connection.execute(f"DELETE FROM {table}")
     return store
 
 
@@ -110,7 +115,8 @@ class Surroundings:
         self.kafka, self.routes = kafka, Routes(kafka.sizes)
         CODEC.decoded.clear()
         self.store = SimStore(world)
-        self.cell = Cell(kafka, streams, tokenizer, self.store.inner, self.routes)
+        telemetry = load(TelemetryConfig, {})
+        self.cell = Cell(kafka, streams, tokenizer, self.store.inner, self.routes, telemetry, METERS)
         self.roles: dict[str, Role] = {}
         topics = {topic.name: topic.partitions for topic in catalog(kafka.sizes)}
         self.log = SharedLog(topics, lambda: world.now_ms, self._appended)

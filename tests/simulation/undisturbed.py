@@ -29,7 +29,7 @@ def undisturbed(tokenizer: ChatTokenizer, ask: Ask) -> Undisturbed:
         for _, outcome in engine.step():
             if isinstance(outcome, Change):
                 continue
-            advance = transcript.take(outcome.token_id)
+            advance = transcript.take(outcome)
             tokens += advance.tokens
             if advance.finish_reason:
                 return Undisturbed(tuple(t.id for t in tokens), tuple(t.text for t in tokens), advance.finish_reason)
