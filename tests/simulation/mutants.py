@@ -40,7 +40,7 @@ OF_THE_STAGES = (
         "commits before outputs are acknowledged",
         (runner.Runner, "_commit"),
         ("self._producer.flush(ACKNOWLEDGE_S)", "pass"),
-        found_by=161,
+        found_by=199,
     ),
     Mutant(
         "sends a request before Accepted is acknowledged",
@@ -72,7 +72,7 @@ OF_THE_STAGES = (
         "takes no silent replica for dead",
         (seen_replicas.Replicas, "dead"),
         (">= SILENT_BEATS", ">= 10**9"),
-        found_by=6,
+        found_by=17,
     ),
 )
 FOUND_HERE = (
@@ -93,6 +93,7 @@ OF_THE_REST = (
     Mutant(
         "counts two owners of an attempt", (reply, "_may_start"), ("Verdict.FOREIGN", "Verdict.COUNTED"), found_by=318
     ),
+    Mutant("counts tokens of two owners", (reply, "_by_owner"), ("Verdict.FOREIGN", "Verdict.COUNTED"), found_by=-1),
     Mutant(
         "goes on after a failed delivery",
         (replica.Replica, "_write"),
