@@ -15,8 +15,8 @@ from engine.scripted import Script, ScriptedRunner, echo
 from engine.succession import Watch
 from schemas.ids import Incarnation
 from schemas.tokenizer import ChatTokenizer
-from streams.runtime.effects import Effects
 from streams.runtime import watch
+from streams.runtime.effects import Effects
 from streams.runtime.main import STAGES
 from streams.runtime.metrics import StageMetrics
 from streams.runtime.runner import Runner, Shell

@@ -26,7 +26,7 @@ from topics import tail
 class Mutant:
     """`where` is the owner of a function and its name; `change` what stands in it, and what then stands there.
 
-    `found_by` is the first seed that finds it.
+    `found_by` is a seed that finds it.
     """
 
     name: str
@@ -91,9 +91,8 @@ FOUND_HERE = (
 )
 OF_THE_REST = (
     Mutant(
-        "counts two owners of an attempt", (reply, "_may_start"), ("Verdict.FOREIGN", "Verdict.COUNTED"), found_by=318
+        "counts two owners of an attempt", (reply, "_may_start"), ("Verdict.FOREIGN", "Verdict.COUNTED"), found_by=2127
     ),
-    Mutant("counts tokens of two owners", (reply, "_by_owner"), ("Verdict.FOREIGN", "Verdict.COUNTED"), found_by=-1),
     Mutant(
         "goes on after a failed delivery",
         (replica.Replica, "_write"),

@@ -18,7 +18,7 @@ from tests.simulation.shrink import shrunk
 from tests.simulation.surroundings import CODEC, Sizes
 from topics.log import Append
 
-SEEDS = range(30)
+SEEDS = (*range(30), 37)
 KINDS = (
     "Accepted Redirected Rejected Dispatched Started Tokens Preempted AttemptOpened Finished Stopped Shed Failed"
     " AbortReply ListenerAttached UsageRecorded HistoryLoaded Tick"
