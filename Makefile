@@ -3,7 +3,6 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --python $(BIN)/python
 COMPILE := $(BIN)/uv pip compile --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --universal
-
 help: ## this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 up: .venv/up ## run Kafka, the stages, a model replica and two edges here; Ctrl-C stops
@@ -12,6 +11,10 @@ test: .venv/test ## all tests, with a real Kafka broker
 	@$(BIN)/pytest -n 2 --dist loadgroup
 check: .venv/test ## lint, types, import contracts, sizes
 	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python infra/check_sizes.py
+simulate: .venv/test ## the whole pipeline on virtual time, with faults: SEED=7 runs one seed, RUNS=1000 FIRST=0 many
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --only "$(ONLY)",--runs $(or $(RUNS),1000) --first $(or $(FIRST),0))
+bench-path: .venv/test ## what the way from a replica to a client's socket costs, against a raw reader of the log
+	@$(BIN)/python -m tests.benchmarks.path
 down: .venv/up ## stop what `make up` runs
 	@$(BIN)/laneway down
 reset: .venv/up ## delete records, conversations and keys; models and jars stay
@@ -26,7 +29,6 @@ lock: .venv/uv ## write the pinned versions and hashes anew from pyproject.toml
 	echo 'uv==0.13.9' | $(COMPILE) - -o requirements-uv.lock
 clean: ## delete .venv and caches; .laneway stays
 	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
-
 .venv/uv: requirements-uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "Laneway needs Python 3.11, and $(PYTHON) is another: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	@$(PYTHON) -m venv .venv && $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $< && touch $@
@@ -35,4 +37,4 @@ clean: ## delete .venv and caches; .laneway stays
 .venv/up .venv/test: pyproject.toml .venv/uv
 	@echo "Installing into .venv; the first time PyTorch alone is 4.6 GB on disk (Linux)."
 	@$(INSTALL) --require-hashes -r $(filter %.lock,$^) && $(INSTALL) --no-deps --no-build-isolation -e . && touch $@
-.PHONY: help up test check down reset docs schemas lock clean
+.PHONY: help up test check simulate bench-path down reset docs schemas lock clean

@@ -62,6 +62,11 @@ class ReplyTable:
         """The replies that have not ended, oldest first."""
         return (watched for watched in self._watched.values() if watched.ended_ms is None)
 
+    def is_over(self, reply: ReplyId, attempt: int) -> bool:
+        """Whether the reply is known here and has ended, or is at a later attempt."""
+        watched = self._watched.get(reply)
+        return watched is not None and (watched.ended_ms is not None or attempt < watched.reply.attempt)
+
     def low_water(self, offset: int) -> int:
         """Where a restart has to fold from, if all before `offset` was folded here."""
         return next((watched.first_offset for watched in self._watched.values()), offset)

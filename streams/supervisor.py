@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from schemas import reply_records as r
 from schemas.events import AbortReply, ReplicaBeat, SupervisorBeat, pack_ids
-from schemas.ids import Incarnation, ReplyId
+from schemas.ids import Incarnation, ReplyId, reply_partition
 from schemas.reply import Reply, State, Verdict
 from streams.replicas import Replicas
 from streams.reply_table import ReplyTable, Watched
@@ -65,6 +65,8 @@ class Supervisor(Stage):
         """On its own beat the supervisor looks at every open reply: late, lost, or waiting to be continued."""
         if isinstance(message.event, ReplicaBeat | SupervisorBeat):
             self._replicas.apply(message.event)
+        if isinstance(message.event, ReplicaBeat):
+            return Decision(first=tuple(self._forgettable(message.event)))
         if not isinstance(message.event, SupervisorBeat) or message.event.incarnation != self._incarnation:
             return NOTHING
         self._beat_due = True
@@ -83,6 +85,19 @@ class Supervisor(Stage):
             or self._replicas.dropped(incarnation, reply.id, reply.attempt)
             for incarnation in serving
         )
+
+    def _forgettable(self, beat: ReplicaBeat) -> Iterator[Output]:
+        """Aborts what a replica names as dropped though it serves it no more: it may have been told before it dropped
+        it, or have written the end that it believes lost. It names it until it is told."""
+        for drop in beat.dropped:
+            table = self._table_of(drop.reply)
+            if table is not None and table.is_over(drop.reply, drop.attempt):
+                yield from self._abort(drop.reply, drop.attempt, f"{beat.pool}/{beat.slot}", beat.incarnation)
+
+    def _table_of(self, reply: ReplyId) -> ReplyTable | None:
+        """Of a partition that is this supervisor's, and read to its end."""
+        place = Place(REPLIES, reply_partition(reply)) if self._routes.has(reply) else None
+        return self._tables[place] if place in self._caught_up else None
 
     def _fence(self, reply: Reply) -> Output:
         record = r.Failed("replica_lost") if reply.attempt >= MOST_ATTEMPTS else r.AttemptOpened(reply.attempt + 1)

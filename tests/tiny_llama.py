@@ -1,6 +1,6 @@
 """A random Llama of two layers as a Hugging Face folder: the same weights for the same seed.
 
-Its tokenizer has one token per byte and three special ones, so every text is a prompt and every id is a byte.
+Its tokenizer is that of `tests/tiny_tokenizer.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-CONTEXT = 512
-SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+from tests.tiny_tokenizer import CONTEXT, SPECIAL, write_tokenizer
+
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -29,20 +28,6 @@ CONFIG = {
     "max_position_embeddings": CONTEXT,
     "tie_word_embeddings": True,
 }
-
-
-def write_tokenizer(folder: Path) -> Path:
-    """`tokenizer.json` and `laneway.json` alone: enough for everything but the weights."""
-    folder.mkdir(parents=True, exist_ok=True)
-    words = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tokenizer = Tokenizer(models.BPE({word: n for n, word in enumerate(words)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(word, special=True, normalized=False) for word in SPECIAL])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"name": "tiny", "context": CONTEXT, "template": "chatml", "eos": ["<|im_end|>"], "system": "Be brief."}
-    (folder / "laneway.json").write_text(json.dumps(settings))
-    return folder
 
 
 def write_tiny_llama(folder: Path, seed: int = 0) -> Path:

@@ -126,7 +126,7 @@ class Tail:
         for place in [place for place, followed in self._assigned.items() if wanted.get(place) is not followed]:
             self._live.remove(place)
             del self._assigned[place]
-        for place in wanted.keys() - self._assigned.keys():
+        for place in sorted(wanted.keys() - self._assigned.keys()):
             self._live.add(place, wanted[place].position)
             self._assigned[place] = wanted[place]
         records = self._live.poll(BATCH, timeout_s)

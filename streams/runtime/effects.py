@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from schemas.codec import CodecError
@@ -31,6 +32,7 @@ class Effects:
     decoder: Decoder
     routes: Routes
     limit_tokens: int
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
     def perform(self, wanted: Wanted) -> Output:
         """Blocks for the store or the log; called beside the loop."""
@@ -39,7 +41,7 @@ class Effects:
         return self._continuation(wanted)
 
     def _history(self, wanted: HistoryWanted) -> Output:
-        since = int(time.time() * 1000) - KEYS_REMEMBERED_MS
+        since = self.now_ms() - KEYS_REMEMBERED_MS
         try:
             history = self.store.history(wanted.user, wanted.conversation, self.limit_tokens, since)
             turns = newest_turns(history.turns, self.limit_tokens)

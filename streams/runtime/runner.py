@@ -26,7 +26,7 @@ from typing import NoReturn
 from streams.runtime.inbox import Inbox
 from streams.runtime.watch import Watch, apart
 from streams.stage import Decision, Message, Stage, Wanted
-from topics.errors import Fenced, Unavailable
+from topics.errors import DeliveryFailed, Fenced, Unavailable
 from topics.log import Append, Log, Place, Position, Record, Transactions
 from topics.outputs import Encoder, Output
 from topics.schemas import Decoder
@@ -84,6 +84,7 @@ class Runner:
         self._lost: Collection[Place] = ()
         self._assigned = False
         self._membership: object = None
+        self._undelivered: Exception | None = None
         self._producer = shell.log.producer(ACKNOWLEDGE_S)
         self._transactions: Transactions | None = None
         if stage.transactional:
@@ -169,6 +170,8 @@ class Runner:
         self._answers = [future for future in self._answers if not future.done()]
         self._send(self._shell.encoder.append(future.result()) for future in done)
         self._producer.poll()
+        if self._undelivered:  # a commit would find out, but a stage whose position does not move commits nothing
+            raise DeliveryFailed(f"{self._stage.name}: an output was not acknowledged: {self._undelivered}")
 
     def _want(self, asked: Iterable[Wanted]) -> None:
         for wanted in asked:
@@ -176,7 +179,10 @@ class Runner:
 
     def _send(self, appends: Iterable[Append]) -> None:
         for append in appends:
-            self._producer.send(append)
+            self._producer.send(append, self._delivered)
+
+    def _delivered(self, failure: Exception | None) -> None:
+        self._undelivered = self._undelivered or failure
 
     def _commit(self) -> None:
         """Starts a commit unless one is under way; its error is raised by the next."""

@@ -36,7 +36,7 @@ from streams.runtime.runner import Runner
 from streams.settlement import Settlement
 from streams.stage import Message, Stage
 from streams.supervisor import Supervisor
-from tests.tiny_llama import write_tokenizer
+from tests.tiny_tokenizer import write_tokenizer
 from tests.unit.streams.cells import CODEC, Cell, Crash
 from tests.unit.streams.staged import SIZES, posted, reply_id
 from topics.catalog import DEAD_LETTERS, TURNS, USAGE, generate_topic

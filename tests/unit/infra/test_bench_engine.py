@@ -7,7 +7,7 @@ from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
 from infra.bench_engine import Continued, Mix, Workload, measure, run, time_to_first_token
 from schemas.tokenizer import ChatTokenizer
-from tests.tiny_llama import write_tokenizer
+from tests.tiny_tokenizer import write_tokenizer
 
 
 @pytest.fixture(scope="module")

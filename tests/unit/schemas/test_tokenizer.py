@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.tokenizer import ChatTokenizer, PromptTurn, UnencodableText, UnknownToken, UnusableTokenizer
-from tests.tiny_llama import SPECIAL, write_tokenizer
+from tests.tiny_tokenizer import SPECIAL, write_tokenizer
 
 ROLES = st.sampled_from(["system", "user", "assistant", "tool"])
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import settings
 
 from schemas.tokenizer import ChatTokenizer
-from tests.tiny_llama import write_tokenizer
+from tests.tiny_tokenizer import write_tokenizer
 
 settings.register_profile("laneway", deadline=None)
 settings.load_profile("laneway")

@@ -8,8 +8,8 @@ import pytest
 from fastavro import schemaless_writer
 
 from schemas.avro_schema import Schema, canonical, fingerprint_of, schema_of
-from schemas.events import DeadLettered, GenerateRequested, MessagePosted, Origin, SchemaPublished, Tick
-from schemas.ids import ReplyId
+from schemas.events import DeadLettered, GenerateRequested, MessagePosted, Origin, SchemaPublished, SupervisorBeat, Tick
+from schemas.ids import Incarnation, ReplyId
 from schemas.reply_records import Accepted, Failed, Redirected
 from schemas.tokenizer import ChatTokenizer
 from streams.intake import KEPT_IDLE_MS, Intake
@@ -19,7 +19,7 @@ from streams.settlement import Settlement
 from streams.supervisor import Supervisor
 from tests.unit.streams.cells import CODEC, Cell, IntakeCell, Never
 from tests.unit.streams.staged import ONE, accepted, beat, posted, reply_id
-from topics.catalog import DEAD_LETTERS, INTAKE_STATE, MESSAGES, REPLIES, SCHEMAS, generate_topic
+from topics.catalog import DEAD_LETTERS, INTAKE_STATE, MESSAGES, REPLICAS, REPLIES, SCHEMAS, generate_topic
 from topics.errors import DeliveryFailed, Fenced, Unavailable
 from topics.log import Place, Record
 from topics.outputs import Output
@@ -70,6 +70,15 @@ def test_without_the_first_the_rest_never_leaves_and_the_next_process_does_both(
     assert (cell.events(PAID), cell.replies()) == ([], {})
     cell.step(cell.intake(), times=3)
     assert [type(event) for event in cell.events(PAID)] == [GenerateRequested]
+
+
+def test_an_output_that_is_lost_stops_a_stage_that_has_nothing_to_commit(cell: IntakeCell) -> None:
+    supervisor = cell.runner(Supervisor(Incarnation("one"), cell.routes))
+    cell.log.fail_deliveries(REPLICAS, 1)
+    with pytest.raises(DeliveryFailed):
+        cell.step(supervisor, times=20)
+    cell.step(cell.runner(Supervisor(Incarnation("two"), cell.routes)), times=20)
+    assert SupervisorBeat(Incarnation("two")) in cell.events(REPLICAS)
 
 
 def test_a_transaction_that_fails_stops_the_process(cell: IntakeCell) -> None:

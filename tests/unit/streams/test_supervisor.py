@@ -137,6 +137,19 @@ def test_a_dropped_attempt_is_fenced_and_no_other(supervisor: Supervised) -> Non
     assert answers(supervisor.beats()) == {R1: r.AttemptOpened(2)}
 
 
+def test_who_names_an_attempt_that_is_over_is_told_so_until_it_forgets(supervisor: Supervised) -> None:
+    supervisor.running()
+    drop = beat(ONE, dropped=(AttemptDropped(R1, 1), AttemptDropped(reply_id(2), 1), AttemptDropped(ReplyId("x"), 1)))
+    assert aborted(supervisor.beat(drop)) == set()
+    supervisor.reply(R1, finished(2))
+    assert aborted(supervisor.beat(drop)) == aborted(supervisor.beat(drop)) == {(1, ONE)}
+
+
+def test_an_attempt_that_the_supervisor_has_not_read_of_yet_is_not_forgotten(supervisor: Supervised) -> None:
+    supervisor.running()
+    assert aborted(supervisor.beat(beat(ONE, dropped=(AttemptDropped(R1, 2),)))) == set()
+
+
 def test_one_of_two_addressees_that_lives_is_waited_for(supervisor: Supervised) -> None:
     supervisor.beat(beat(ONE))
     supervisor.beat(beat(TWO, slot=1))

@@ -1,0 +1,138 @@
+"""What a run has left, as plain values: the records of the log, and what clients asked for and were sent.
+
+In: any Log, read committed. Out: a History, which `tests/checker/rules.py` judges. Whoever runs a cell fills in the
+rest: a client's bytes as they came, and what was still held when everything had ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from schemas.codec import UnknownType
+from schemas.ids import ConversationId, ReplyId, UserId
+from topics.catalog import DEAD_LETTERS, MESSAGES, REPLIES, TIERS, TURNS, USAGE, generate_topic
+from topics.log import Log, Place, Record
+from topics.outputs import reply_of_key
+from topics.schemas import Decoder
+
+GENERATE = generate_topic("main", "")
+CHECKED_TOPICS = (
+    MESSAGES,
+    REPLIES,
+    TURNS,
+    USAGE,
+    DEAD_LETTERS,
+    *(generate_topic("main", tier) for tier in TIERS),
+)
+BATCH = 2_000
+
+Asked: TypeAlias = tuple[UserId, ConversationId, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One decoded record where it lies in the log; `at_ms` is the time of its append."""
+
+    place: Place
+    offset: int
+    at_ms: int
+    key: bytes | None
+    event: Any
+
+    @property
+    def reply(self) -> ReplyId | None:
+        return reply_of_key(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One SSE response: what `client` got of `reply` after the event id `after`, from the first byte to the last.
+
+    `whole`: the server ended it. Else it was cut, perhaps within an event. In the order in which they were opened.
+    """
+
+    client: str
+    reply: ReplyId
+    after: int | None
+    body: bytes
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request and every answer that came. `broken`: the connection was lost before one did."""
+
+    client: str
+    what: str
+    answers: tuple[str, ...]
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Undisturbed:
+    """What the reply to a request is when nothing goes wrong: each token's id and text, and why it ends."""
+
+    ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class History:
+    """`undisturbed`, by (user, conversation, client key), is compared where it is given. `left` counts what is held
+    by whom. `stored` are a conversation's (role, text, status) as the store has them. A reply may end `grace_ms` after
+    its deadline: as long as nobody could end it, and the supervisor's own time to act. Prompts are compared with the
+    turns before them where the `context` is given that they had to fit.
+    """
+
+    entries: tuple[Entry, ...]
+    streams: tuple[Stream, ...] = ()
+    requests: tuple[Request, ...] = ()
+    undisturbed: Mapping[Asked, Undisturbed] = field(default_factory=dict)
+    stored: Mapping[tuple[UserId, ConversationId], tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
+    left: Mapping[str, int] = field(default_factory=dict)
+    grace_ms: int = 5_000
+    context: int | None = None
+
+    @property
+    def requests_to_generate(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.place.topic.startswith(GENERATE))
+
+    def of(self, topic: str) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.place.topic == topic)
+
+
+def read_entries(log: Log, decoder: Decoder, topics: tuple[str, ...] = CHECKED_TOPICS) -> tuple[Entry, ...]:
+    """Everything that lies in `topics` now, partition by partition; tombstones and unknown types are left out."""
+    found: list[Entry] = []
+    for topic in topics:
+        for partition in range(log.partitions(topic)):
+            found += _decoded(read_records(log, Place(topic, partition)), decoder)
+    return tuple(found)
+
+
+def read_records(log: Log, place: Place) -> list[Record]:
+    """All that lies in one partition now."""
+    reader = log.reader(committed_only=True)
+    end = reader.end(place)
+    reader.add(place, reader.begin(place))
+    found: list[Record] = []
+    while reader.position(place) < end:
+        found += reader.poll(BATCH, 0.2)
+    reader.close()
+    return found
+
+
+def _decoded(records: list[Record], decoder: Decoder) -> list[Entry]:
+    found: list[Entry] = []
+    for record in records:
+        if record.value is None:
+            continue
+        try:
+            event = decoder.decode(record.value)
+        except UnknownType:
+            continue
+        found.append(Entry(record.place, record.offset, record.timestamp_ms, record.key, event))
+    return found

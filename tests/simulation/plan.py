@@ -1,0 +1,146 @@
+"""What is to happen in a run, as plain data drawn from its seed: who asks what, and what goes wrong when.
+
+Clients and faults can be taken out one by one, and the rest stays as it was: that is how a failing seed shrinks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from tests.simulation.clients import Ask
+from tests.simulation.surroundings import Sizes
+from topics.catalog import MESSAGES, REPLICAS, REPLIES, TURNS, commands_topic, generate_topic, lane_topic
+
+STAGES = ("intake", "router", "supervisor", "settlement", "history")
+REPLICA_ROLES = ("replica0", "replica1")
+EDGE_ROLES = ("edge0", "edge1")
+ANYBODY = (*STAGES, *REPLICA_ROLES, *EDGE_ROLES)
+
+TARGETS = {
+    "crash": ANYBODY,
+    "pause": ANYBODY,
+    "zombie": (*STAGES, *REPLICA_ROLES),
+    "down": ANYBODY,
+    "lose": REPLICA_ROLES[1:],
+    "freeze": ANYBODY,
+    "expel": STAGES,
+    "second": STAGES,
+    "fail": ANYBODY,
+    "slow": ANYBODY,
+    "silence": REPLICA_ROLES,
+    "drain": (*REPLICA_ROLES, *EDGE_ROLES),
+    "leave": STAGES,
+    "no store": ("intake", "history"),
+    "compact": ("intake", "settlement"),
+}
+
+WRITES = {
+    "intake": (REPLIES, generate_topic("main", "paid"), TURNS, MESSAGES),
+    "router": (lane_topic("main", "paid"), lane_topic("main", "free"), REPLIES),
+    "supervisor": (REPLIES, commands_topic("main"), generate_topic("main", "resume"), REPLICAS),
+    "settlement": (MESSAGES, TURNS),
+    "history": (TURNS,),
+    "replica": (REPLIES, REPLIES, REPLICAS),
+    "edge": (MESSAGES, REPLIES),
+}
+
+ASKED_UNTIL_MS = 3_000
+FAULTS_UNTIL_MS = 3_000
+LETTERS = "abcdefghijklmnopqrstuvwxyz é漢"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`kind` happens to the process that holds `role`, at its call number `call` after `at_ms`, for `for_ms`."""
+
+    name: str
+    kind: str
+    role: str
+    at_ms: int
+    call: int = 0
+    for_ms: int = 0
+    topic: str = ""
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    seed: int
+    asks: tuple[Ask, ...]
+    faults: tuple[Fault, ...]
+    sizes: Sizes
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What can be taken out."""
+        return (*(ask.name for ask in self.asks), *(fault.name for fault in self.faults))
+
+    @property
+    def troubled_ms(self) -> int:
+        """When the last fault is over and the last message is asked."""
+        asked = (ask.at_ms + sum(ask.again_ms[:1]) for ask in self.asks)
+        return max((*asked, *(fault.at_ms + fault.for_ms for fault in self.faults)), default=0)
+
+    def only(self, names: frozenset[str]) -> Plan:
+        return replace(
+            self,
+            asks=tuple(ask for ask in self.asks if ask.name in names),
+            faults=tuple(fault for fault in self.faults if fault.name in names),
+        )
+
+
+def plan_of(seed: int) -> Plan:
+    random = Random(f"plan {seed}")
+    within_ms = random.choice((100, 600, ASKED_UNTIL_MS))
+    asks = tuple(_ask(random, f"c{n}", within_ms) for n in range(random.choice((3, 5, 8))))
+    focus = random.choice(
+        (ANYBODY, ANYBODY, REPLICA_ROLES, REPLICA_ROLES, STAGES[:1], STAGES[1:2], STAGES[2:3], STAGES[3:4])
+    )
+    faults = tuple(_fault(random, f"f{n}", focus) for n in range(random.choice((0, 2, 4, 6, 9, 12))))
+    running, blocks = random.choice(((1, 200), (1, 200), (3, 200), (3, 6)))
+    sizes = Sizes(
+        backlog=random.choice((1_000, 1_000, 1_000, 1)),
+        replicas=random.choice((1, 2, 2)),
+        running=running,
+        blocks=blocks,
+        acknowledged_ms=random.choice((15, 15, 15, 300)),
+        alike=random.random() < 0.6,
+        step_ms=random.choice(((20, 80), (20, 80), (150, 400))),
+    )
+    sizes = replace(sizes, comes_back=random.random() < 0.2)
+    return Plan(seed, asks, faults, sizes)
+
+
+def _ask(random: Random, name: str, within_ms: int) -> Ask:
+    text = "".join(random.choice(LETTERS) for _ in range(random.choice((1, 3, 6, 8, 8, 8))))
+    return Ask(
+        name=name,
+        user=random.choice(("alice", "bob")),
+        conversation=random.choice("cdefgh"),
+        text=text if text.strip() else "x",
+        at_ms=random.randint(0, within_ms),
+        max_tokens=random.choice((1, 4, 8, 10, 10, 10)),
+        stop=random.choice(((), (), (), ("e",), ("ab", "é"))),
+        deadline_ms=random.choice((30_000, 30_000, 30_000, 6_000, 900)),
+        again_ms=random.choice(((), (), (0,), (random.randint(1, 800),), (random.randint(1, 5_000), 3))),
+        stop_ms=random.choice((None, None, None, None, random.randint(0, 400))),
+        cuts=random.choice(((), (), (random.randint(10, 900),), (random.randint(10, 300), random.randint(300, 2_000)))),
+    )
+
+
+def _fault(random: Random, name: str, focus: tuple[str, ...]) -> Fault:
+    """Of a kind that can happen to one of `focus`."""
+    possible = {kind: tuple(role for role in roles if role in focus) for kind, roles in TARGETS.items()}
+    kind = random.choice([kind for kind, roles in possible.items() if roles])
+    role = random.choice(possible[kind])
+    return Fault(
+        name=name,
+        kind=kind,
+        role=role,
+        at_ms=random.randint(0, random.choice((500, FAULTS_UNTIL_MS))),
+        call=random.choice((0, 1, 2, 3, 5, 8, 13, 21)),
+        for_ms=random.choice((30, 200, 500, 800, 1_200, 2_500, 4_000)),
+        topic=random.choice(WRITES[role.rstrip("0123456789")]),
+        count=random.choice((1, 1, 2, 5)),
+    )
