@@ -32,7 +32,7 @@ CONSUMER = {
     "enable.auto.offset.store": False,
     "auto.offset.reset": "earliest",
     "enable.partition.eof": True,
-    "fetch.wait.max.ms": 50,
+    "fetch.wait.max.ms": 100,
     "fetch.queue.backoff.ms": 5,
     "queued.max.messages.kbytes": 16_384,
 }
@@ -40,6 +40,7 @@ GROUP = {
     "partition.assignment.strategy": "range",  # partitions of one number of all topics go to one member
     "session.timeout.ms": 10_000,
     "heartbeat.interval.ms": 1_000,
+    "fetch.wait.max.ms": 500,  # its partitions seldom change, and an idle broker is asked less often
     "isolation.level": "read_committed",
 }
 

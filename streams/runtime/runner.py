@@ -33,7 +33,7 @@ from topics.schemas import Decoder
 
 BATCH = 500
 POLL_S = 0.05
-SHARED_POLL_S = 0.01
+SHARED_POLL_S = 0.02
 COMMIT_EVERY_S = 0.2
 ACKNOWLEDGE_S = 30.0
 COMMIT_PATIENCE_S = 60.0
