@@ -19,6 +19,7 @@ TESTS = Path(__file__).parent
 SHARE_PROCESSES = ("services", "browser", "contract", "model")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers, tests that share processes or models go to one; of the others, those of one file."""
     for item in items:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import cast
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from topics.errors import Fenced, TopicsError, Unavailable
 from topics.kafka_errors import MISSING, REQUEST_TIMEOUT_S, asked, errors, translated
@@ -72,12 +72,15 @@ class KafkaReader(_Polling):
 
     def offset_at(self, place: Place, timestamp_ms: int) -> int | None:
         wanted = TopicPartition(*place, max(timestamp_ms, 0))
-        [found] = asked(
-            f"finding a time in {place}", lambda: self._client.offsets_for_times([wanted], REQUEST_TIMEOUT_S)
-        )
-        if found.error is not None:
-            raise translated(found.error, f"finding a time in {place}")
-        return found.offset if found.offset >= 0 else None
+
+        def ask() -> int:
+            [found] = self._client.offsets_for_times([wanted], REQUEST_TIMEOUT_S)
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return found.offset
+
+        offset = asked(f"finding a time in {place}", ask)
+        return offset if offset >= 0 else None
 
     def _watermarks(self, place: Place) -> tuple[int, int]:
         found = asked(
