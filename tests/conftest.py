@@ -16,15 +16,18 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 TESTS = Path(__file__).parent
-SHARE_PROCESSES = ("services", "browser", "contract", "model")
+# What tests share for as long as a worker lives, and the name of the group that goes to one worker for it.
+SHARED = {"stack": "stacks", "paced": "stacks", "broker": "broker"}
+TOGETHER = ("browser", "model")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers, tests that share processes or models go to one; of the others, those of one file."""
+    """With several workers, tests that share processes go to one; of the others, those of one file."""
     for item in items:
         folder, *_ = item.path.relative_to(TESTS).parts
-        group = folder if folder in SHARE_PROCESSES else str(item.path)
+        shared = [SHARED[name] for name in getattr(item, "fixturenames", ()) if name in SHARED]
+        group = shared[0] if shared else folder if folder in TOGETHER else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -27,7 +27,8 @@ def page(paced: MendedStack, key: str) -> Iterator[httpx.Client]:
     with httpx.Client(timeout=100, trust_env=False) as client:
         bearer = {"Authorization": f"Bearer {key}"}
         url = f"{paced.urls[0]}/v1/session"
-        paced.until(lambda: client.post(url, headers=bearer).status_code == 200)
+        for edge in reversed(paced.urls):  # each reads the keys again in its own time
+            paced.until(lambda edge=edge: client.post(f"{edge}/v1/session", headers=bearer).status_code == 200)
         client.headers["X-CSRF-Token"] = client.get(url).json()["csrf"]
         yield client
 
