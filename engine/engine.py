@@ -87,11 +87,6 @@ class Engine:
         return self._scheduler.blocks.num_blocks
 
     @property
-    def cached_blocks(self) -> int:
-        """Blocks, free or not, that a prompt may find its beginning in."""
-        return self._scheduler.blocks.num_cached
-
-    @property
     def p99_step_ms(self) -> float:
         """Of the last 200 steps."""
         ordered = sorted(self._step_ms)
