@@ -25,10 +25,16 @@ TOGETHER = ("browser", "model")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers, tests that share processes go to one; of the others, those of one file."""
     for item in items:
-        folder, *_ = item.path.relative_to(TESTS).parts
+        file = item.path.relative_to(TESTS)
         shared = [SHARED[name] for name in getattr(item, "fixturenames", ()) if name in SHARED]
-        group = shared[0] if shared else folder if folder in TOGETHER else str(item.path)
+        group = shared[0] if shared else file.parts[0] if file.parts[0] in TOGETHER else str(file)
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Without groups every worker would start every broker and stack, and the tests would starve each other."""
+    if getattr(session.config.option, "loadgroup", False) and any("@" not in item.nodeid for item in session.items):
+        raise pytest.UsageError("pytest-xdist did not group the tests: this version of pytest and of it do not agree")
 
 
 @pytest.fixture(scope="session")
