@@ -18,12 +18,12 @@ from starlette.types import Receive, Scope, Send
 from edge import chunks
 from edge.chunks import Chunks
 from edge.completion_requests import CompletionRequest, read_completion
-from edge.edge import Edge, caller_of, edge_of
+from edge.edge import Edge, Listener, caller_of, edge_of
 from edge.errors import ApiError, BadRequest, NotFound, NotNow, error_body, error_response
 from edge.frames import data_frame
 from edge.messages import RETRY_AFTER_S, decide, first_reply, read_body, refusal
 from edge.requests import read_client_key
-from edge.sse import MOST_FRAMES_A_SEND, Listener, ReplyResponse, rings
+from edge.sse import MOST_FRAMES_A_SEND, ReplyResponse, rings
 from edge.tails import SharedView
 from schemas.events import MessagePosted
 from schemas.ids import ConversationId

@@ -12,6 +12,7 @@ import orjson
 
 from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow
 from edge.frames import data_frame, logprob_entry, to_json, usage
+from edge.reasons import words_of
 from schemas import reply_records as r
 from schemas.ids import created_ms
 from schemas.reply import Reply
@@ -81,10 +82,8 @@ def failure(reply: Reply) -> ApiError | None:
             return NotNow(f"too many requests wait ({reason})", code="overloaded", retry_after_s=after_ms / 1000)
         case r.Failed(reason=reason) if reason.startswith("context_length_exceeded"):
             return BadRequest(reason, param="messages", code="context_length_exceeded")
-        case r.Failed(reason="deadline"):
-            return Internal("the reply was not whole before its deadline", code="deadline")
         case r.Failed(reason=reason):
-            return Internal(f"the reply failed ({reason})", code=reason)
+            return Internal(words_of(reason), code=reason)
         case r.Stopped(by=by) if by != "user":
             message = f"reply {reply.id} was cancelled when its client went away; send the request again"
             return Conflict(message, code="cancelled", retry_after_s=1)

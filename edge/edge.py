@@ -7,9 +7,9 @@ import contextlib
 import itertools
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from starlette.requests import Request
 from uuid_utils import uuid7
@@ -21,10 +21,12 @@ from edge.errors import NotNow
 from edge.metrics import Metrics
 from edge.pulse import Pulse
 from edge.tails import SharedView, Tails
+from edge.view import ReplyView
 from edge.writer import Writer
 from schemas.codec import Codec
 from schemas.events import EdgeBeat
 from schemas.ids import ForgedReplyId, Incarnation, ReplyId, created_ms, mint_reply_id, read_reply_id
+from schemas.reply_records import ListenerAttached, ListenerDetached
 from topics.catalog import SECOND, Sizes
 from topics.errors import TopicsError
 from topics.log import Log
@@ -40,6 +42,13 @@ DELIVERY_TIMEOUT_S = 10.0
 CATCH_UP_S = 30.0
 FRESH_MS = 20 * SECOND
 FRESH_WAIT_S = 10.0
+
+
+class Listener(NamedTuple):
+    """Who listens, as the reply log names it."""
+
+    edge: str
+    stream: str
 
 
 @dataclass(frozen=True)
@@ -126,6 +135,18 @@ class Edge:
         if not view.seen and self.now_ms() - created_ms(view.reply.id) < FRESH_MS:
             await shared.until(lambda: view.seen, FRESH_WAIT_S)
         return view.seen
+
+    @contextlib.contextmanager
+    def listening(self, view: ReplyView) -> Iterator[Listener]:
+        """Tells the log that a client listens, and that it has gone; an ended reply needs no listener."""
+        reply, listener, open_reply = view.reply.id, Listener(self.incarnation, uuid7().hex), not view.ended
+        if open_reply:
+            self.writer.tell(self.routes.reply(reply, ListenerAttached(*listener)))
+        try:
+            yield listener
+        finally:
+            if open_reply:
+                self.writer.tell(self.routes.reply(reply, ListenerDetached(*listener)))
 
     async def stored(self, question: Callable[[Store], T]) -> T:
         """The store's answer, waited for in a thread. Raises NotNow."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from edge.reasons import words_of
 from schemas import reply_records as r
 from schemas.events import TurnSaved
 from schemas.ids import ReplyId
@@ -97,6 +98,8 @@ def end_frame(reply: Reply) -> bytes:
             data = {"category": category}
         case r.Shed(reason=reason, retry_after_ms=after_ms):
             data = {"reason": reason, "retry_after": math.ceil(after_ms / 1000)}
+        case r.Failed(reason=reason):
+            data = {"reason": reason, "message": words_of(reason)}
         case _:
             data = {"reason": reply.reason}
     return frame(reply.state.value.lower(), data | {"usage": counts}, reply.end_id)
@@ -114,7 +117,9 @@ def stored_frames(user_turn: TurnSaved | None, turn: TurnSaved) -> bytes:
     last = turn.completion_tokens
     event = EVENT_OF_STATUS.get(turn.turn.status, "failed")
     why = {"finished": "finish_reason", "flagged": "category"}.get(event, "reason")
-    end = {why: turn.reason, "usage": usage(turn.prompt_tokens, last)}
+    end: dict[str, Any] = {why: turn.reason, "usage": usage(turn.prompt_tokens, last)}
+    if event == "failed":
+        end["message"] = words_of(turn.reason or "internal")
     text = token_frame(last, turn.turn.text) if last else b""
     return frame("accepted", accepted, 0) + text + frame(event, end, last + 1)
 

@@ -79,6 +79,7 @@ def message_posted(
         model=asked.model,
         sampling=asked.asked.drawn(edge.draw_seed()),
         deadline_ms=int(asked.deadline_s * 1000),
+        on_disconnect=asked.on_disconnect,
     )
 
 

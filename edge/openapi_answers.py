@@ -75,7 +75,8 @@ def events(model: Schema) -> dict[str, Schema]:
         "finished": answered({"finish_reason": TEXT_OR_NULL, **counted}),
         "flagged": answered({"category": TEXT_OR_NULL, **counted}),
         "shed": answered({**reason, "retry_after": COUNT}),
-        **dict.fromkeys(("stopped", "failed"), answered(reason)),
+        "stopped": answered(reason),
+        "failed": answered({**reason, "message": TEXT}),
         "error": ref("Error"),
     }
     return {event_schema(name): schema for name, schema in made.items()}

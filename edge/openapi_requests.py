@@ -45,7 +45,13 @@ def closed(properties: dict[str, Schema], *required: str) -> Schema:
 
 
 def message(config: EdgeConfig) -> Schema:
-    own = {"text": {"type": "string", "pattern": r"\S", "description": "What the user says; not blank."}}
+    goes_on = {
+        "enum": [*requests.ON_DISCONNECT, None],
+        "default": requests.ON_DISCONNECT[0],
+        "description": "When nobody listens any more: it ends after a while, goes on to its end, or ends at once.",
+    }
+    text = {"type": "string", "pattern": r"\S", "description": "What the user says; not blank."}
+    own: dict[str, Schema] = {"text": text, "on_disconnect": goes_on}
     return closed({**own, **reply_fields(config)}, "text") | LOGPROBS
 
 

@@ -37,13 +37,15 @@ async def get_events(request: Request) -> Response:
 
 
 async def get_reply(request: Request) -> Response:
+    """Who asks listens: a reply that is asked for now and then is not abandoned."""
     edge, caller = edge_of(request), caller_of(request)
     reply = _genuine(edge, request)
     async with _found(edge, caller.user, reply) as shared:
         if shared:
             request.state.request_id = reply
             await _caught_up(shared)
-            return json_response(_body(shared.view))
+            with edge.listening(shared.view):
+                return json_response(_body(shared.view))
     return json_response((await _saved(edge, caller.user, reply)).body())
 
 

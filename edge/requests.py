@@ -21,7 +21,8 @@ from edge.fields import Integers, Numbers, bad, json_object, number, refuse_othe
 from edge.sampling import Asked
 from schemas.ids import ConversationId
 
-FIELDS = ("text", "model", "deadline_s", *sampling.FIELDS)
+FIELDS = ("text", "model", "deadline_s", "on_disconnect", *sampling.FIELDS)
+ON_DISCONNECT = ("grace", "continue", "cancel")
 DEADLINE_S = Numbers(0, LONGEST_DEADLINE_S, over=True)
 EVENT_ID = Integers(0, 2**31)
 PAGE = Integers(1, 200)
@@ -36,17 +37,22 @@ _DIGITS = re.compile(r"[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True)
 class MessageRequest:
-    """A posted message."""
+    """A posted message. `on_disconnect`: when nobody listens any more its reply ends after a while, or goes on to its
+    end, or ends at once.
+    """
 
     text: str
     model: str
     asked: Asked
     deadline_s: float
+    on_disconnect: str = ON_DISCONNECT[0]
 
     @property
     def body_hash(self) -> str:
         """The same for every body that asks for the same."""
-        return hash_of({"text": self.text, "model": self.model, "deadline_s": self.deadline_s, **self.asked.hashed()})
+        said = {"text": self.text, "model": self.model, "deadline_s": self.deadline_s}
+        unusual = {} if self.on_disconnect == ON_DISCONNECT[0] else {"on_disconnect": self.on_disconnect}
+        return hash_of(said | unusual | self.asked.hashed())
 
 
 def read_message(body: bytes, defaults: Defaults) -> MessageRequest:
@@ -58,6 +64,7 @@ def read_message(body: bytes, defaults: Defaults) -> MessageRequest:
         model=_model(fields, defaults.models),
         asked=sampling.read_sampling(fields, defaults),
         deadline_s=read_deadline(fields, defaults),
+        on_disconnect=_on_disconnect(fields),
     )
 
 
@@ -110,6 +117,15 @@ def read_limit(text: str | None) -> int:
     if not _DIGITS.fullmatch(text) or not PAGE.least <= int(text) <= PAGE.most:
         raise bad("limit", text, str(PAGE))
     return int(text)
+
+
+def _on_disconnect(fields: Mapping[str, Any]) -> str:
+    wanted = fields.get("on_disconnect")
+    if wanted is None:
+        return ON_DISCONNECT[0]
+    if wanted not in ON_DISCONNECT:
+        raise bad("on_disconnect", wanted, f"one of {', '.join(ON_DISCONNECT)}")
+    return str(wanted)
 
 
 def _text(fields: Mapping[str, Any]) -> str:

@@ -9,19 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-from uuid_utils import uuid7
 
 from edge.access import pass_of
 from edge.auth import Pass
-from edge.edge import Edge
+from edge.edge import Edge, Listener
 from edge.errors import ApiError, BadRequest, NotNow, Unauthorized, error_body, error_response
 from edge.frames import PING, error_frame, retry_frame
 from edge.tails import SharedView
-from schemas.reply_records import ListenerAttached, ListenerDetached
 
 HEADERS = {
     "Content-Type": "text/event-stream",
@@ -32,13 +29,6 @@ MOST_FRAMES_A_SEND = 256
 RETRY_MS = 500
 # What the server adds to a request's scope: the end of its connection, and its way past the middleware.
 ABORT, BODY = "laneway.abort", "laneway.body"
-
-
-class Listener(NamedTuple):
-    """Who listens, as the reply log names it."""
-
-    edge: str
-    stream: str
 
 
 class ReplyResponse(Response):
@@ -99,20 +89,15 @@ class ReplyResponse(Response):
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[Listener]:
-        """Tells the log and the metrics that a client listens; an ended reply needs no listener."""
-        reply, listener = self._view.reply.id, Listener(self._edge.incarnation, uuid7().hex)
-        open_reply = not self._view.ended
+        """A stream is open."""
         self._edge.streams += 1
         self._edge.metrics.streams.inc()
-        if open_reply:
-            self._edge.writer.tell(self._edge.routes.reply(reply, ListenerAttached(*listener)))
         try:
-            yield listener
+            with self._edge.listening(self._view) as listener:
+                yield listener
         finally:
             self._edge.streams -= 1
             self._edge.metrics.streams.dec()
-            if open_reply:
-                self._edge.writer.tell(self._edge.routes.reply(reply, ListenerDetached(*listener)))
 
     async def _respond(self, scope: Scope, send: Send, gone: asyncio.Task[None]) -> None:
         headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from schemas import events, reply_records
+from schemas import events, kept_records, reply_records
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -54,7 +54,8 @@ EVENTS: tuple[type, ...] = (
     events.EdgeBeat,
     events.TurnSaved,
     events.UsageRecorded,
-    events.ConversationKept,
+    kept_records.ConversationKept,
+    kept_records.ReplyKept,
     events.SchemaPublished,
     events.DeadLettered,
 )

@@ -3,7 +3,7 @@
 Facts are named in the past tense, requests in the imperative or with `Requested`. Times are milliseconds since
 1970 (`*_ms`). Token ids travel as little-endian uint32 bytes (`pack_ids`). The Avro schema of each class is made
 from its annotations (`schemas/codec.py`) and committed under `schemas/avro/`; a new field needs a default.
-The records of `replies` are in `schemas/reply_records.py`.
+The records of `replies` are in `schemas/reply_records.py`, those of the changelogs in `schemas/kept_records.py`.
 """
 
 from __future__ import annotations
@@ -295,7 +295,11 @@ class TurnSaved:
 
 @dataclass(frozen=True, slots=True)
 class UsageRecorded:
-    """What one accepted reply used: exactly one per reply. Counts are tokens."""
+    """What one accepted reply used: exactly one per reply. Counts are tokens.
+
+    `fingerprints` are those of all replicas that wrote it, `fingerprint` that of the last: more than one means that
+    it was continued by a replica that another model, or another machine, makes answer otherwise.
+    """
 
     reply: ReplyId
     user: UserId
@@ -314,35 +318,7 @@ class UsageRecorded:
     accepted_ms: int
     ended_ms: int
     fingerprint: str | None
-
-
-# intake-state
-
-
-@dataclass(frozen=True, slots=True)
-class ParkedMessage:
-    """A message that waits for its history or for the reply before it, since the log time `since_ms`."""
-
-    message: MessagePosted
-    since_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationKept:
-    """Intake's state of one conversation as its changelog holds it. `loading`: the store's answer is awaited.
-
-    `deleted_ms`: when it was last deleted; all that is said in it is said later.
-    """
-
-    user: UserId
-    conversation: ConversationId
-    touched_ms: int
-    loading: bool
-    turns: tuple[Turn, ...]
-    keys: tuple[ClientKey, ...]
-    open_reply: ReplyId | None
-    parked: tuple[ParkedMessage, ...]
-    deleted_ms: int = 0
+    fingerprints: tuple[str, ...] = ()
 
 
 # schemas, dead-letters

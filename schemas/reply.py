@@ -105,7 +105,8 @@ MOVES: dict[type[Record], dict[State, State]] = {
 class Reply:
     """One reply, folded. `ids` and `texts` hold the accepted tokens, one of each per token; token n is at n - 1.
 
-    `logprobs` has, by n, those of the tokens that came with them.
+    `logprobs` has, by n, those of the tokens that came with them. `fingerprints` are those of the replicas that wrote
+    it, in their order: one that went on under another is not the reply that would never have broken.
     """
 
     id: ReplyId
@@ -122,6 +123,7 @@ class Reply:
     end: Record | None = None
     gap_attempt: int | None = None
     started: r.Started | None = None
+    fingerprints: list[str] = field(default_factory=list)
     request: Origin | None = None
     addressees: list[tuple[int, str, Incarnation]] = field(default_factory=list)
     listeners: set[tuple[str, str]] = field(default_factory=set)
@@ -251,6 +253,8 @@ def _address(reply: Reply, _: int, record: r.Dispatched) -> None:
 
 def _start(reply: Reply, _: int, record: r.Started) -> None:
     reply.owner, reply.started, reply.request = record.incarnation, record, record.request
+    if record.fingerprint not in reply.fingerprints:
+        reply.fingerprints.append(record.fingerprint)
     addressee = (record.attempt, record.replica, record.incarnation)
     if addressee not in reply.addressees:
         reply.addressees.append(addressee)

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 
 from schemas.events import (
     ClientKey,
-    ConversationKept,
     GenerateRequested,
     MessagePosted,
-    ParkedMessage,
     Turn,
     TurnSaved,
     pack_ids,
 )
 from schemas.ids import assistant_message_id, user_message_id
+from schemas.kept_records import ConversationKept, ParkedMessage
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer
 from streams.context import Prompt, TooLong, build, build_whole

@@ -13,8 +13,17 @@ class StreamsConfig:
     model: Path = setting("LANEWAY_MODEL", default=Path(".laneway/models/smollm2-135m-instruct"), doc="model folder")
     store: Path = setting("LANEWAY_STORE", default=Path(".laneway/store.sqlite"), doc="conversation store's file")
     backlog: int = setting("LANEWAY_BACKLOG", default=1_000, doc="requests a tier may queue before new ones are shed")
+    abandoned: float = setting(
+        "LANEWAY_ABANDON_AFTER", default=30.0, doc="seconds a reply goes on when nobody listens to it"
+    )
+    stranded: float = setting(
+        "LANEWAY_NO_REPLICA_AFTER", default=60.0, doc="seconds a reply waits while no replica takes requests"
+    )
     instance: str = setting("LANEWAY_INSTANCE", default="0", doc="this process's fixed name among those of its stage")
 
     def __post_init__(self) -> None:
         if self.backlog < 1:
             raise SettingError(f"LANEWAY_BACKLOG={self.backlog}: expected an integer of at least 1")
+        for key, value in (("LANEWAY_ABANDON_AFTER", self.abandoned), ("LANEWAY_NO_REPLICA_AFTER", self.stranded)):
+            if not value > 0:
+                raise SettingError(f"{key}={value}: expected a positive number")

@@ -15,16 +15,15 @@ from typing import Any, TypeAlias
 
 from schemas.events import (
     ConversationDeleted,
-    ConversationKept,
     ConversationRenamed,
     HistoryLoaded,
     MessagePosted,
-    ParkedMessage,
     ReplySettled,
     Tick,
     Turn,
 )
 from schemas.ids import ConversationId, UserId, created_ms
+from schemas.kept_records import ConversationKept, ParkedMessage
 from schemas.reply_records import Rejected, Stopped
 from streams.admission import Answer, Model, admit, busy, evolve
 from streams.bounds import MOST_PARKED_BYTES, PARKED_COST_BYTES, check_posted, check_size, newest_turns, text_bytes

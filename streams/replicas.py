@@ -1,7 +1,8 @@
 """Replicas as the log of heartbeats shows them, to router and supervisor alike.
 
 Silence is measured in the log: a replica is dead when three beats of one supervisor follow its last, so a paused reader
-or a frozen broker makes nobody look dead. An incarnation that was replaced in log order never comes back. Anybody may
+or a frozen broker makes nobody look dead. One that beats but takes no step, though it has something to do, is as dead:
+after ten times its own slowest steps. An incarnation that was replaced in log order never comes back. Anybody may
 append a beat: one that no replica of this cell can have sent means nothing.
 """
 
@@ -15,20 +16,50 @@ from schemas.events import ReplicaBeat, SupervisorBeat
 from schemas.ids import Incarnation, ReplyId
 from topics.outputs import Routes
 
+BEAT_AFTER_S = 0.5  # a supervisor's beats are at least so far apart
 SILENT_BEATS = 3
+STUCK_STEPS, STUCK_LEAST_S, FIRST_STEP_S = 10, 5.0, 30.0
 LONGEST_INCARNATION = 128
+
+
+def _none() -> defaultdict[Incarnation, int]:
+    return defaultdict(int)
 
 
 @dataclass(slots=True)
 class Seen:
-    """A slot's newest incarnation: its last beat, and the beats of each supervisor that have followed it."""
+    """A slot's newest incarnation: its last beat, and how many beats of each supervisor have `followed` it, or have
+    come while it stood `still`: since its last step, or since it had nothing to do.
+    """
 
     beat: ReplicaBeat
-    followed: defaultdict[Incarnation, int] = field(default_factory=lambda: defaultdict(int))
+    followed: defaultdict[Incarnation, int] = field(default_factory=_none)
+    still: defaultdict[Incarnation, int] = field(default_factory=_none)
+
+    def next(self, beat: ReplicaBeat) -> Seen:
+        """After a later beat of the same incarnation."""
+        moved = beat.step != self.beat.step or not _busy(beat)
+        return Seen(beat, still=_none() if moved else self.still)
+
+    def supervised(self, by: Incarnation) -> None:
+        """A beat of this supervisor has come."""
+        self.followed[by] += 1
+        self.still[by] += _busy(self.beat)
+
+    def dead(self, supervisor: Incarnation) -> bool:
+        """Whether it was silent, or stuck, for as many of the supervisor's beats as it takes."""
+        slowest_s = self.beat.p99_step_ms / 1000
+        patience_s = max(STUCK_LEAST_S, STUCK_STEPS * slowest_s) if slowest_s else FIRST_STEP_S
+        stuck = self.still[supervisor] * BEAT_AFTER_S >= patience_s
+        return stuck or self.followed[supervisor] >= SILENT_BEATS
 
     @property
     def alive(self) -> bool:
-        return max(self.followed.values(), default=0) < SILENT_BEATS
+        return not any(map(self.dead, tuple(self.followed)))
+
+
+def _busy(beat: ReplicaBeat) -> bool:
+    return beat.running + beat.waiting > 0
 
 
 class Replicas:
@@ -46,7 +77,7 @@ class Replicas:
         if isinstance(beat, SupervisorBeat):
             self._beats[beat.incarnation] += 1
             for seen in self._seen.values():
-                seen.followed[beat.incarnation] += 1
+                seen.supervised(beat.incarnation)
             return True
         if beat.incarnation in self._gone or not self._possible(beat):
             return False
@@ -54,7 +85,8 @@ class Replicas:
         before = self._seen.get(key)
         if before is not None and before.beat.incarnation != beat.incarnation:
             self._gone.add(before.beat.incarnation)
-        self._seen[key] = Seen(beat)
+        same = before is not None and before.beat.incarnation == beat.incarnation
+        self._seen[key] = before.next(beat) if before is not None and same else Seen(beat)
         return True
 
     def _possible(self, beat: ReplicaBeat) -> bool:
@@ -68,7 +100,7 @@ class Replicas:
                 yield seen.beat
 
     def dead(self, incarnation: Incarnation, supervisor: Incarnation) -> bool:
-        """Whether `supervisor` may fence it: replaced, or silent for three of that supervisor's own beats.
+        """Whether `supervisor` may fence it: replaced, or silent or stuck for so many of that supervisor's own beats.
 
         One of which no beat is known - expired, or not read yet - is counted from when it was first asked for.
         """
@@ -76,7 +108,7 @@ class Replicas:
             return True
         for seen in self._seen.values():
             if seen.beat.incarnation == incarnation:
-                return seen.followed[supervisor] >= SILENT_BEATS
+                return seen.dead(supervisor)
         missed_since = self._missed.setdefault((incarnation, supervisor), self._beats[supervisor])
         return self._beats[supervisor] - missed_since >= SILENT_BEATS
 

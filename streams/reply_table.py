@@ -22,12 +22,13 @@ OPENING = (r.Accepted, r.Rejected, r.Redirected)
 
 @dataclass(slots=True)
 class Watched:
-    """A reply, the offset of its first record and the log time of its acceptance and of its end."""
+    """A reply, the offsets of its first and of its newest record, and the log time of its acceptance and its end."""
 
     reply: Reply
     first_offset: int
     accepted_ms: int
     ended_ms: int | None = None
+    offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class ReplyTable:
         self._watched: dict[ReplyId, Watched] = {}
 
     def apply(self, message: Message) -> Change:
-        """Folds one record of the partition in."""
+        """Folds one record of the partition in; one that is in already changes nothing."""
         self._forget(message.at_ms)
         reply = message.reply
         watched = self._watched.get(reply) if reply else None
@@ -52,11 +53,21 @@ class ReplyTable:
             if reply is None or not isinstance(message.event, OPENING) or not _lives_here(reply, message):
                 return Change(None, Verdict.VOID, False)
             watched = self._watched[reply] = Watched(Reply(reply), message.offset, message.at_ms)
+        if message.offset <= watched.offset:
+            return Change(watched, Verdict.REPEAT, False)
+        watched.offset = message.offset
         verdict = watched.reply.apply(message.offset, message.event)
         ended = verdict is Verdict.COUNTED and watched.reply.state.ended
         if ended:
             watched.ended_ms = message.at_ms
         return Change(watched, verdict, ended)
+
+    def put(self, watched: Watched) -> None:
+        """Takes back what was watched before a restart; oldest first."""
+        self._watched[watched.reply.id] = watched
+
+    def get(self, reply: ReplyId) -> Watched | None:
+        return self._watched.get(reply)
 
     def open(self) -> Iterator[Watched]:
         """The replies that have not ended, oldest first."""

@@ -124,4 +124,5 @@ def usage_of(watched: Watched, accepted: Accepted, ended_ms: int) -> UsageRecord
         accepted_ms=watched.accepted_ms,
         ended_ms=ended_ms,
         fingerprint=reply.started.fingerprint if reply.started else None,
+        fingerprints=tuple(reply.fingerprints),
     )

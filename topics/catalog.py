@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from schemas import events as e
+from schemas import kept_records as k
 from schemas import reply_records as r
 
 SECOND = 1000
@@ -34,6 +35,7 @@ EDGES = "edges"
 TURNS = "turns"
 USAGE = "usage"
 INTAKE_STATE = "intake-state"
+SUPERVISOR_STATE = "supervisor-state"
 SCHEMAS = "schemas"
 DEAD_LETTERS = "dead-letters"
 
@@ -189,14 +191,32 @@ def _of_the_cell(sizes: Sizes) -> tuple[Topic, ...]:
             "heartbeats of replicas, and the supervisor's own clock beside them",
             segment_ms=MINUTE,
         ),
-        Topic(EDGES, "one partition", (e.EdgeBeat,), 1, 10 * MINUTE, "heartbeats of edges", segment_ms=MINUTE),
+        Topic(
+            EDGES,
+            "one partition",
+            (e.EdgeBeat, e.SupervisorBeat),
+            1,
+            10 * MINUTE,
+            "heartbeats of edges, and the supervisor's own clock beside them",
+            segment_ms=MINUTE,
+        ),
         Topic(
             INTAKE_STATE,
             "user/conversation, partition as messages",
-            (e.ConversationKept,),
+            (k.ConversationKept,),
             sizes.users,
             None,
             "intake's changelog",
+            settings=LARGE,
+            cleanup="compact",
+        ),
+        Topic(
+            SUPERVISOR_STATE,
+            "reply, partition as replies",
+            (k.ReplyKept,),
+            sizes.replies,
+            None,
+            "the supervisor's snapshots of the replies that are open",
             settings=LARGE,
             cleanup="compact",
         ),

@@ -115,6 +115,9 @@ class Routes:
     def intake_state(self, user: UserId, conversation: ConversationId, kept: object) -> Output:
         return Output(Place(catalog.INTAKE_STATE, self.of_user(user)), f"{user}/{conversation}", kept)
 
+    def supervisor_state(self, reply: ReplyId, kept: object) -> Output:
+        return Output(Place(catalog.SUPERVISOR_STATE, reply_partition(reply)), reply, kept)
+
     def _check_replica(self, pool: str, slot: int) -> None:
         if not self.has_replica(pool, slot):
             raise ValueError(f"no replica {pool}/{slot} in pools {self.sizes.pools} of {self.sizes.slots} slots")

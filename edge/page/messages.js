@@ -14,7 +14,8 @@ const STATES = {
   offline: "You are offline; this goes on from here when the network is back",
   stopping: "Stopping",
 };
-const REASONS = { abandoned: "Stopped, since nobody was listening", deadline: "It took too long and was given up" };
+const ABANDONED = "Stopped, since nobody was listening";
+const FAILED = { deadline: "It took too long and was given up", no_replica: "No server could take it in time" };
 
 export function userMessage(text) {
   const element = fromTemplate("t-user");
@@ -25,10 +26,10 @@ export function userMessage(text) {
 /** What is said at a reply's end, by its event. */
 function endWords(type, data) {
   if (type === "finished") return data.finish_reason === "length" ? "Cut at the longest length a reply may have" : "";
-  if (type === "stopped") return REASONS[data.reason] ?? "Stopped";
+  if (type === "stopped") return data.reason === "abandoned" ? ABANDONED : "Stopped";
   if (type === "flagged") return "Ended by the safety check";
   if (type === "shed") return "Too many requests at the moment, so this one was not answered";
-  return REASONS[data.reason] ?? "The reply could not be finished";
+  return FAILED[data.reason] ?? "The reply could not be finished";
 }
 
 export class AssistantMessage {

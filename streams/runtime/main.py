@@ -32,7 +32,7 @@ from streams.runtime.runner import Runner, Shell
 from streams.runtime.watch import Watch
 from streams.settlement import Settlement
 from streams.stage import Message, Stage
-from streams.supervisor import Supervisor
+from streams.supervisor import Patience, Supervisor
 from topics.config import KafkaConfig
 from topics.errors import TopicsError
 from topics.kafka import KafkaLog
@@ -86,7 +86,7 @@ def history(cell: Cell, _: Incarnation) -> Stage:
 
 
 def supervisor(cell: Cell, incarnation: Incarnation) -> Stage:
-    return Supervisor(incarnation, cell.routes)
+    return Supervisor(incarnation, cell.routes, Patience(cell.streams.abandoned, cell.streams.stranded))
 
 
 STAGES: dict[str, Callable[[Cell, Incarnation], Stage]] = {

@@ -50,9 +50,12 @@ TOKENS = Metric(
 REPLY_SECONDS = Metric(
     Histogram, "laneway_reply_seconds", "From Accepted to the end, in log time", ("tier",), REPLY_BUCKETS
 )
+MIXED = Metric(
+    Counter, "laneway_replies_mixed_total", "Replies that a replica of another fingerprint has continued, not exactly"
+)
 METRICS = (
     *(READ, WRITTEN, SKIPPED, BAD, DEAD, LAG, COMMIT_AGE, STEP_AGE, PARTITIONS),
-    *(QUEUED, QUEUE_AGE, REPLICAS, REFUSED, SETTLED, TOKENS, REPLY_SECONDS),
+    *(QUEUED, QUEUE_AGE, REPLICAS, REFUSED, SETTLED, MIXED, TOKENS, REPLY_SECONDS),
 )
 REPLICA_STATES = ("ready", "draining")
 
@@ -68,6 +71,7 @@ class StageMeters:
         self.partitions, self.replicas = PARTITIONS.on(self.registry), REPLICAS.on(self.registry)
         self.queued, self.queue_age = QUEUED.on(self.registry), QUEUE_AGE.on(self.registry)
         self.settled, self.tokens = SETTLED.on(self.registry), TOKENS.on(self.registry)
+        self.mixed = MIXED.on(self.registry)
         self.reply_seconds = REPLY_SECONDS.on(self.registry)
 
 
@@ -146,6 +150,7 @@ class StageMetrics:
 
     def _settled(self, usage: UsageRecorded) -> None:
         self.meters.settled.labels(usage.state, self._few(usage.reason or "")).inc()
+        self.meters.mixed.inc(len(usage.fingerprints) > 1)
         self.meters.reply_seconds.labels(self._few(usage.tier)).observe((usage.ended_ms - usage.accepted_ms) / 1000)
         for kind in ("prompt", "cached", "completion"):
             self.meters.tokens.labels(kind).inc(getattr(usage, f"{kind}_tokens"))

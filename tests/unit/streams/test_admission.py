@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from schemas.events import ChatMessage, ClientKey, ConversationKept, MessagePosted, ParkedMessage, Sampling, unpack_ids
+from schemas.events import ChatMessage, ClientKey, MessagePosted, Sampling, unpack_ids
+from schemas.kept_records import ConversationKept, ParkedMessage
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer
 from streams.admission import BUSY_PATIENCE_MS, Answer, Model, admit, evolve

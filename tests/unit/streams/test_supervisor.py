@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from schemas import reply_records as r
-from schemas.events import AbortReply, AttemptDropped, SupervisorBeat, unpack_ids
+from schemas.events import AttemptDropped, SupervisorBeat, unpack_ids
 from schemas.ids import Incarnation, ReplyId
-from streams.replicas import SILENT_BEATS
-from streams.stage import NOTHING, ContinuationWanted, Decision, Message
-from streams.supervisor import BEAT_AFTER_S, MOST_ATTEMPTS, Supervisor
+from streams.replicas import BEAT_AFTER_S, SILENT_BEATS
+from streams.stage import NOTHING, ContinuationWanted, Message
+from streams.supervisor import MOST_ATTEMPTS, Supervisor
 from tests.unit.streams.staged import (
     BEATS,
     DEADLINE_MS,
@@ -19,48 +19,24 @@ from tests.unit.streams.staged import (
     ROUTES,
     T0,
     TWO,
-    Driven,
     accepted,
     answers,
     beat,
     dispatched,
     events,
     finished,
-    joined,
     origin,
     reply_id,
     started,
     tokens,
 )
-from topics.catalog import LONGEST_DEADLINE_MS, commands_topic
-
-ME, OTHER = Incarnation("me"), Incarnation("other")
-R1 = reply_id(1)
-
-
-class Supervised(Driven):
-    def __init__(self) -> None:
-        super().__init__(Supervisor(ME, ROUTES), REPLY_LOG)
-
-    def beats(self, count: int = 1, by: Incarnation = ME, at_ms: int = T0) -> Decision:
-        return joined([self.beat(SupervisorBeat(by), at_ms) for _ in range(count)])
-
-    def running(self, reply: ReplyId = R1) -> None:
-        """A reply with two tokens at a replica that is alive."""
-        self.beat(beat(ONE))
-        self.reply(reply, accepted(reply), dispatched(), started(), tokens(1, "ab"))
+from tests.unit.streams.supervised import EDGE_BEATS, ME, OTHER, PATIENCE, R1, Supervised, aborted, restarted
+from topics.catalog import LONGEST_DEADLINE_MS
 
 
 @pytest.fixture
 def supervisor() -> Supervised:
     return Supervised()
-
-
-def aborted(decision: Decision) -> set[tuple[int, Incarnation]]:
-    """(attempt, incarnation) of every abort, each at its replica's slot."""
-    found = [o for o in decision.first if isinstance(o.event, AbortReply)]
-    assert all(o.place == (commands_topic("main"), 0) for o in found)
-    return {(o.event.attempt, o.event.incarnation) for o in found}
 
 
 def test_a_late_reply_fails_on_the_supervisors_own_beat_only(supervisor: Supervised) -> None:
@@ -185,10 +161,8 @@ def test_what_was_dispatched_again_needs_no_continuation(supervisor: Supervised)
 def test_after_a_restart_what_still_resumes_is_wanted_again(supervisor: Supervised) -> None:
     supervisor.running()
     supervisor.reply(R1, r.AttemptOpened(2))
-    again = Driven(Supervisor(OTHER, ROUTES), REPLY_LOG, committed=supervisor.stage.position(REPLY_LOG, 5))
-    for message in supervisor.log[REPLY_LOG]:
-        again.stage.apply(message)
-    assert supervisor.beats().wanted == again.beat(SupervisorBeat(OTHER)).wanted != ()
+    again = restarted(supervisor)
+    assert supervisor.beats().wanted == again.beats().wanted != ()
 
 
 def test_a_reply_that_loses_too_many_replicas_fails(supervisor: Supervised) -> None:
@@ -201,11 +175,12 @@ def test_a_beat_is_sent_half_a_second_after_the_last_was_read_back(supervisor: S
     def sent(now: float) -> int:
         return len(events(supervisor.stage.ticks(now), SupervisorBeat))
 
-    assert [sent(10.0), sent(10.0 + BEAT_AFTER_S), sent(99.0)] == [0, 1, 0]
+    assert [sent(10.0), sent(10.0 + BEAT_AFTER_S), sent(99.0)] == [0, 2, 0]
     supervisor.beats(by=OTHER)
+    supervisor.beat(SupervisorBeat(ME))
     assert sent(100.0) == 0
-    supervisor.beats()
-    assert [sent(100.0), sent(100.0 + BEAT_AFTER_S / 2), sent(100.0 + BEAT_AFTER_S)] == [0, 0, 1]
+    supervisor(EDGE_BEATS, SupervisorBeat(ME))
+    assert [sent(100.0), sent(100.0 + BEAT_AFTER_S / 2), sent(100.0 + BEAT_AFTER_S)] == [0, 0, 2]
 
 
 def test_a_key_that_is_no_reply_of_the_partition_never_becomes_late(supervisor: Supervised) -> None:
@@ -223,7 +198,7 @@ def test_an_addressee_that_no_replica_is_costs_nobody_his_abort(supervisor: Supe
 
 
 def test_before_it_has_caught_up_it_acts_on_no_reply() -> None:
-    stage = Supervisor(ME, ROUTES)
+    stage = Supervisor(ME, ROUTES, PATIENCE)
     stage.assigned(REPLY_LOG, None)
     log = [accepted(R1), dispatched(), r.AttemptOpened(2), started(2, TWO), finished(0, 2, TWO)]
     messages = [Message(REPLY_LOG, n, T0, f"{R1}/w/{n}".encode(), record) for n, record in enumerate(log)]
