@@ -85,7 +85,7 @@ def test_a_notice_and_a_second_signal_hand_over_at_once(rig: Rig, signals: Mappi
 
 def test_what_the_router_sends_before_it_has_heard_is_handed_over_too(rig: Rig) -> None:
     rig.assign(1, "hey")
-    leave(rig, {2: SIGTERM, 3: lambda: rig.assign(2), 5: lambda: rig.assign(3)})
+    leave(rig, {2: SIGTERM, 3: lambda: rig.assign(2), 4: lambda: rig.assign(3)})
     assert (rig.kinds(1)[-1], rig.kinds(2), rig.kinds(3)) == (r.Finished, [], [])
     assert dropped(rig) == {AttemptDropped(reply_id(2), 1), AttemptDropped(reply_id(3), 1)}
 
