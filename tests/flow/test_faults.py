@@ -1,4 +1,4 @@
-"""Whose fault it is: what a client asks for costs no replica anything, what a replica gives up costs no client a word."""
+"""Whose fault it is: a client's error costs no replica anything, what a replica gives up costs no client a word."""
 
 from __future__ import annotations
 

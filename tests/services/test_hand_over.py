@@ -1,4 +1,4 @@
-"""One of two replicas goes in mid-stream: it says what it gives up, the other goes on, and clients see a short pause."""
+"""One of two replicas goes in mid-stream: it says what it gives up, the other goes on, clients see a short pause."""
 
 from __future__ import annotations
 
