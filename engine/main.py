@@ -109,7 +109,7 @@ def serve(
     replica.drain()
     heard_by = clock() + STRAGGLERS_S
     step_while(lambda: not replica.idle and not leaving.over)
-    replica.drop_all()
+    replica.hand_over()
     step_while(lambda: clock() < heard_by)
     replica.hand_over()
 

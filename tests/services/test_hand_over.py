@@ -19,32 +19,29 @@ from tests.services.test_crashes import check, ride
 from topics.catalog import REPLIES
 from topics.outputs import reply_of_key
 
-TWO = {"LANEWAY_REPLICAS": "2", "LANEWAY_SCRIPTED_RATE": "50", "LANEWAY_MAX_RUNNING": "8"}
-SHORT, LONG = "0.5", "3600"
-CASES = [
-    pytest.param(SHORT, (SIGTERM,), id="time is up"),
-    pytest.param(LONG, (SIGTERM, SIGTERM), id="second signal"),
-    pytest.param(LONG, (SIGUSR1,), id="notice"),
-]
+TWO = {
+    "LANEWAY_REPLICAS": "2",
+    "LANEWAY_SCRIPTED_RATE": "50",
+    "LANEWAY_MAX_RUNNING": "8",
+    "LANEWAY_REPLICA_DRAIN": "0.5",
+}
 LENGTH = 250
 
 
-@pytest.fixture(scope="module", params=[SHORT, LONG])
-def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MendedStack]:
-    env = {**TWO, "LANEWAY_REPLICA_DRAIN": request.param}
-    with MendedStack(tmp_path_factory.mktemp("two"), env) as running:
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MendedStack]:
+    with MendedStack(tmp_path_factory.mktemp("two"), TWO) as running:
         yield running
 
 
 @contextlib.contextmanager
-def told(stack: MendedStack, log: Records, left: dict[str, int | None], *numbers: Signals) -> Iterator[None]:
-    """Signals to the replica that has the most replies, which then ends by itself; it comes back afterwards."""
+def told(stack: MendedStack, log: Records, left: dict[str, int | None], number: Signals) -> Iterator[None]:
+    """A signal to the replica that has the most replies, which then ends by itself; it comes back afterwards."""
     open_replies = [reply for reply in log.replies().values() if reply.owner and not reply.state.ended]
     [(owner, _)] = Counter(reply.owner for reply in open_replies).most_common(1)
     name = f"replica-{str(owner).split('-')[1]}"
     process = stack.process(name)
-    for number in numbers:
-        process.send(number)
+    process.send(number)
     until(lambda: process.exit_status() is not None)
     left[str(owner)] = process.exit_status()
     try:
@@ -53,33 +50,18 @@ def told(stack: MendedStack, log: Records, left: dict[str, int | None], *numbers
         stack.restart(name)
 
 
-@pytest.mark.parametrize(("two", "numbers"), CASES, indirect=["two"])
-def test_a_replica_that_is_told_to_go_hands_over_what_it_cannot_finish(
-    two: MendedStack, numbers: tuple[Signals, ...]
-) -> None:
+@pytest.mark.parametrize("number", [SIGTERM, SIGUSR1], ids=lambda number: number.name)
+def test_a_replica_that_goes_hands_over_what_it_cannot_finish(two: MendedStack, number: Signals) -> None:
     left: dict[str, int | None] = {}
     with Client(two) as client, Records(two.kafka) as log:
-        name = f"told-{'-'.join(number.name for number in numbers)}"
-        talks = ride(two, client, name, told(two, log, left, *numbers), LENGTH)
+        name = f"told-{number.name}"
+        talks = ride(two, client, name, told(two, log, left, number), LENGTH)
         check(two, client, talks)
         replies = [log.replies()[talk.reply] for talk in talks]
         moved = [reply for reply in replies if reply.attempt == 2]
         print(f"{name}: pauses of {sorted(longest_pause_ms(log, reply.id) for reply in moved)} ms in the log")
     assert (list(left.values()), len(moved) > 0) == ([0], True)
     assert all(reply.attempt <= 2 and reply.owner not in left for reply in replies)
-
-
-@pytest.mark.parametrize("two", [LONG], indirect=True)
-def test_a_replica_with_time_finishes_what_it_has_and_begins_nothing(two: MendedStack) -> None:
-    left: dict[str, int | None] = {}
-    with Client(two) as client, Records(two.kafka) as log:
-        talks = ride(two, client, "with-time", told(two, log, left, SIGTERM), LENGTH)
-        check(two, client, talks)
-        replies = [log.replies()[talk.reply] for talk in talks]
-    assert list(left.values()) == [0]
-    assert [reply.attempt for reply in replies] == [1] * len(replies)
-    assert [reply.owner in left for reply in replies][-1] is False
-    assert any(reply.owner in left for reply in replies)
 
 
 def longest_pause_ms(log: Records, reply: ReplyId) -> int:
