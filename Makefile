@@ -15,6 +15,8 @@ simulate: .venv/test ## the whole pipeline on virtual time, with faults: SEED=7 
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --only "$(ONLY)",--runs $(or $(RUNS),1000) --first $(or $(FIRST),0))
 bench-path: .venv/test ## what the way from a replica to a client's socket costs, against a raw reader of the log
 	@$(BIN)/python -m tests.benchmarks.path
+bench-supervisor: .venv/test ## how many open replies a supervisor keeps up with, and its restart
+	@$(BIN)/python -m tests.benchmarks.supervisor
 down: .venv/up ## stop what `make up` runs
 	@$(BIN)/laneway down
 reset: .venv/up ## delete records, conversations and keys; models and jars stay
