@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -38,6 +39,7 @@ from topics.outputs import reply_of_key
 RATE = 28
 ENV = {"LANEWAY_REPLICAS": "2", "LANEWAY_SCRIPTED_RATE": str(RATE), "LANEWAY_MAX_RUNNING": "256"}
 FROZEN_S = 5.0
+MODEL_TOKENS = 60
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,13 @@ class Talk:
     first_event_ms: list[float]
 
     @property
+    def said(self) -> str:
+        return "".join(one.data["text"] for one in self.heard if one.name == "token")
+
+    @property
     def right(self) -> bool:
         """Nothing lost, doubled or changed, up to where it ended."""
-        said = "".join(one.data["text"] for one in self.heard if one.name == "token")
-        whole = said == self.text if self.heard[-1].name == "finished" else self.text.startswith(said)
+        whole = self.said == self.text if self.heard[-1].name == "finished" else self.text.startswith(self.said)
         return whole and [one.number for one in self.heard] == list(range(len(self.heard)))
 
     @property
@@ -63,19 +68,38 @@ class Talk:
 
 
 class Bench:
-    def __init__(self, stack: MendedStack, streams: int, console: Console) -> None:
-        self.stack, self.streams, self.console = stack, streams, console
+    """`model`: a model answers, greedily; what it says undisturbed is what it must say."""
+
+    def __init__(self, stack: MendedStack, streams: int, *, model: bool) -> None:
+        self.stack, self.streams, self._model = stack, streams, model
         self.log, self._codec = KafkaLog(KafkaConfig(kafka=stack.kafka)), Codec()
         self._rounds = 0
 
     def talk(self, seconds: float, meanwhile: Callable[[list[ReplyId]], None], cuts: int = 0) -> list[Talk]:
         """All streams for so long; `meanwhile` runs when all of them are being read. `cuts` are shared out."""
+        if not self._model:
+            texts = [f"{n} of round {self._rounds}:" + " on" * int(RATE * seconds) for n in range(self.streams)]
+            return self._talk(texts, texts, {}, seconds, meanwhile, cuts)
+        texts = [f"Tell me a long story about the number {n}." for n in range(self.streams)]
+        asked = {"temperature": 0.0, "max_tokens": MODEL_TOKENS}
+        undisturbed = self._talk(texts, texts, asked, seconds, lambda _: None, 0)
+        return self._talk(texts, [talk.said for talk in undisturbed], asked, seconds, meanwhile, cuts)
+
+    def _talk(
+        self,
+        texts: Sequence[str],
+        expected: Sequence[str],
+        asked: dict[str, Any],
+        seconds: float,
+        meanwhile: Callable[[list[ReplyId]], None],
+        cuts: int,
+    ) -> list[Talk]:
         self._rounds += 1
-        texts = [f"{n} of round {self._rounds}:" + " on" * int(RATE * seconds) for n in range(self.streams)]
         with ThreadPoolExecutor(8) as pool:
             clients = [Client(self.stack) for _ in range(8)]
             posts = [
-                pool.submit(clients[n % 8].say, f"r{self._rounds}-{n}", text, n % 2) for n, text in enumerate(texts)
+                pool.submit(clients[n % 8].say, f"r{self._rounds}-{n}", text, n % 2, **asked)
+                for n, text in enumerate(texts)
             ]
             replies = [post.result() for post in posts]
         ports = [int(url.rsplit(":", 1)[1]) for url in self.stack.urls]
@@ -87,7 +111,7 @@ class Bench:
         worker.wait()
         meanwhile(replies)
         heard = worker.wait()
-        return [Talk(*each, *told) for each, told in zip(zip(replies, texts, strict=True), heard, strict=True)]
+        return [Talk(*each, *told) for each, told in zip(zip(replies, expected, strict=True), heard, strict=True)]
 
     def records(self, topic: str) -> list[Record]:
         reader = self.log.reader()
@@ -181,7 +205,6 @@ def cut(bench: Bench, table: Table) -> None:
 
 def stop(bench: Bench, table: Table) -> None:
     """Users stop replies under the load of all the others."""
-    ended: list[float] = []
 
     def stop_some(replies: list[ReplyId]) -> None:
         with Client(bench.stack) as client:
@@ -210,7 +233,7 @@ def main(streams: int = 225, only: str = ",".join(EXPERIMENTS), model: bool = Fa
     console, table = Console(width=130), Table("fault", f"{streams} replies", "p50 / p99")
     env = ENV | ({"LANEWAY_REPLICA": "model"} if model else {})
     with tempfile.TemporaryDirectory() as folder, MendedStack(Path(folder), env) as stack:
-        bench = Bench(stack, streams, console)
+        bench = Bench(stack, streams, model=model)
         for name in only.split(","):
             console.print(f"{name} ...")
             EXPERIMENTS[name](bench, table)
