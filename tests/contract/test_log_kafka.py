@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from infra.local.kafka import RunningBroker
 from tests.contract.clusters import PATIENCE_S, KafkaCluster, Member, drive, read, write
-from topics.log import Place
+from topics.log import Append, Place, Position
 
 
 def test_a_record_of_an_open_transaction_is_seen_only_by_who_reads_all(broker: RunningBroker) -> None:
@@ -87,3 +87,23 @@ def test_a_leave_costs_the_rest_of_the_group_nothing_that_was_committed(broker: 
     assert sorted(record.value or b"" for record in (*first.records, *again.records)) == [b"0", b"1", b"2", b"2"]
     for member in (first, again):
         member.consumer.close()
+
+
+def test_what_a_member_commits_in_its_last_transaction_is_where_the_others_go_on(broker: RunningBroker) -> None:
+    cluster = KafkaCluster(broker.bootstrap)
+    topic = cluster.topic(partitions=2)
+    staying, leaving = Member(cluster.log, topic, topic, "a"), Member(cluster.log, topic, topic, "b")
+    transactions = cluster.log.transactions(topic, topic, "b")
+    drive([staying, leaving], lambda: len(staying.held) == len(leaving.held) == 1)
+    [place], membership = leaving.held, leaving.consumer.membership()
+    written = [Append(place, b"k", b"last")]
+    leaving.revoked = lambda places: transactions.commit(
+        written, {place: Position(1) for place in places}, membership, PATIENCE_S
+    )
+    leaving.consumer.close()
+    assert (members(broker, topic), staying.consumer.committed([place])) == ({"a"}, {place: Position(1)})
+    write(cluster.log, place, b"next")
+    drive([staying], lambda: bool(staying.records))
+    assert [record.value for record in staying.records] == [b"next"]
+    for client in (transactions, staying.consumer):
+        client.close()
