@@ -16,8 +16,10 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edge.config import EdgeConfig
-from edge.protocol import Bounds, Served
-from edge.sse import BODY
+from edge.extensions import BODY
+from edge.metrics import Metrics
+from edge.protocol import Bounds, EdgeProtocol, Served
+from edge.tls import Handshake, tls_of
 
 logger = logging.getLogger(__name__)
 
@@ -76,12 +78,21 @@ class EdgeServer(uvicorn.Server):
     """
 
     def __init__(
-        self, app: ASGIApp, config: EdgeConfig, drain: Callable[[], Awaitable[None]], hurry: Callable[[], None]
+        self,
+        app: ASGIApp,
+        config: EdgeConfig,
+        metrics: Metrics,
+        drain: Callable[[], Awaitable[None]],
+        hurry: Callable[[], None],
     ) -> None:
+        tls = tls_of(config)
         super().__init__(
             Served(
                 Direct(app),
                 Bounds(config.send_timeout, room_for(config.connections), config.of_address),
+                metrics,
+                tls,
+                http=Handshake if tls else EdgeProtocol,
                 host=config.host,
                 port=config.port,
                 loop="uvloop",
@@ -89,8 +100,6 @@ class EdgeServer(uvicorn.Server):
                 lifespan="on",
                 access_log=False,
                 headers=security_headers(config),
-                ssl_certfile=config.certificate or None,
-                ssl_keyfile=config.certificate_key or None,
                 log_config=None,
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
