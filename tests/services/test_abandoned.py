@@ -69,7 +69,7 @@ def test_a_reply_whose_client_has_vanished_is_stopped_and_keeps_what_it_had(
 def test_one_that_nobody_ever_listened_to_is_too(impatient: MendedStack, amy: Client, log: Records) -> None:
     stopped = ended(impatient, log, amy.say("never-heard", LONG))
     assert (stopped.state, stopped.reason) == (State.STOPPED, "abandoned")
-    assert 0 < len(stopped.ids)
+    assert stopped.ids
 
 
 def test_one_that_is_to_continue_is_whole_when_its_client_comes_back(

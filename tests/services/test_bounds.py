@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from edge.room import FREE_BYTES, MOST_BYTES
 from schemas.ids import ReplyId
 from tests.services.client import Client, frames_of, ids_of, text_of
 from tests.services.running import PATIENCE_S, MendedStack, until
@@ -121,6 +122,22 @@ def test_endless_heads_are_cut_off_before_they_are_held(
             flood.sendall(b"GET /health HTTP/1.1\r\n" + b"X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n" * (FLOOD // 34))
     assert alice.ask("GET", "/health").status_code == 200
     assert edge.memory_info().rss - before < FLOOD
+
+
+def test_two_thousand_half_heads_are_held_only_as_far_as_there_is_room(
+    bounded: MendedStack, alice: Client, edge: psutil.Process
+) -> None:
+    before, head = edge.memory_info().rss, b"GET /health HTTP/1.1\r\n" + b"X-Long: yyyyyyyy\r\n" * 3_500
+    with contextlib.ExitStack() as opened:
+        for _ in range(STREAMS):
+            flood = opened.enter_context(alice.connect())
+            with contextlib.suppress(ConnectionError):
+                flood.sendall(head)
+        grown = edge.memory_info().rss - before
+        print(f"{grown / 2**20:.0f} MiB of the edge's memory for {STREAMS} half heads of {len(head)} bytes")
+        assert alice.ask("GET", "/health").status_code == 200
+    assert grown < MOST_BYTES + STREAMS * FREE_BYTES
+    assert alice.ask("GET", "/metrics").text.count('laneway_edge_requests_total{method="none",status="503"}') == 1
 
 
 @pytest.fixture

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import ssl
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -19,6 +21,9 @@ from edge.main import check_certificate
 from schemas.settings import SettingError
 from tests.unit.edge.running_edge import RunningEdge, wait_for
 from tests.unit.edge.test_protocol import answer_of, raw
+
+SILENT = 300
+MOST_BYTES_A_HANDSHAKE = 128 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,18 @@ def test_handshakes_are_connections_and_are_waited_for_a_while(
         wait_for(lambda: not bounds.addresses)
         with httpx.Client(base_url=edge.url, verify=trusted, trust_env=False) as client:
             assert 'laneway_edge_refused_total{code="tls_handshake"} 4.0' in client.get("/metrics").text
+
+
+def test_clients_that_only_connect_cost_an_edge_little(files: tuple[str, str], tmp_path: Path) -> None:
+    with RunningEdge(tmp_path, certificate=files[0], certificate_key=files[1]) as edge, ExitStack() as opened:
+        here, bounds = psutil.Process(), edge.process.server.config.bounds
+        before = here.memory_info().rss
+        for _ in range(SILENT):
+            opened.enter_context(raw(edge))
+        wait_for(lambda: bounds.addresses.total() == SILENT)
+        each = (here.memory_info().rss - before) / SILENT
+        print(f"{each / 1024:.1f} KiB for each of {SILENT} handshakes that do not begin")
+    assert each < MOST_BYTES_A_HANDSHAKE
 
 
 def test_an_edge_ends_with_handshakes_that_do_not(files: tuple[str, str], tmp_path: Path) -> None:
