@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import FrameType
 
 import uvicorn
@@ -106,7 +106,11 @@ class EdgeServer(uvicorn.Server):
                 timeout_graceful_shutdown=GRACE_S,
             )
         )
-        self._drain, self._hurry = drain, hurry
+        self._drain, self._hurry, self._speaks_tls = drain, hurry, tls is not None
+
+    def _log_started_message(self, listeners: Sequence[socket.SocketType]) -> None:
+        scheme = "https" if self._speaks_tls else "http"
+        logger.info("serving on %s://%s:%d", scheme, *listeners[0].getsockname()[:2])
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
