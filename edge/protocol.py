@@ -180,7 +180,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
-        cycle.scope["extensions"][GONE] = {"call": lambda: cycle.disconnected}  # type: ignore[index]
+        cycle.scope["extensions"][GONE] = {"call": lambda: cycle.disconnected}
         app = without_chunks(cycle, app) if cycle.scope["http_version"] == "1.0" else app
         super()._start_asgi_task(cycle, self._counting_down(app))
 
