@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --python $(BIN)/python
 COMPILE := $(BIN)/uv pip compile --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --universal
 help: ## this menu
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 up: .venv/up ## run Kafka, the stages, a model replica and two edges here; Ctrl-C stops
 	@$(BIN)/laneway up
 test: .venv/test ## all tests, with a real Kafka broker
@@ -13,8 +13,8 @@ check: .venv/test ## lint, types, import contracts, sizes
 	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python infra/check_sizes.py
 simulate: .venv/test ## the whole pipeline on virtual time, with faults: SEED=7 runs one seed, RUNS=1000 FIRST=0 many
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --only "$(ONLY)",--runs $(or $(RUNS),1000) --first $(or $(FIRST),0))
-bench-path: .venv/test ## what the way from a replica to a client's socket costs, against a raw reader of the log
-	@$(BIN)/python -m tests.benchmarks.path
+bench-path bench-faults bench-supervisor: .venv/test ## measurements: an edge's latency, deaths and cuts under load, a supervisor
+	@$(BIN)/python -m tests.benchmarks.$(@:bench-%=%)
 down: .venv/up ## stop what `make up` runs
 	@$(BIN)/laneway down
 reset: .venv/up ## delete records, conversations and keys; models and jars stay
