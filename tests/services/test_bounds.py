@@ -29,7 +29,11 @@ LONG = "=" * 64 * 3800  # the longest tokens there are: 400 KB of frames
 
 @pytest.fixture(scope="module")
 def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MendedStack]:
-    with MendedStack(tmp_path_factory.mktemp("bounded"), {"LANEWAY_SEND_TIMEOUT": "5"}) as running:
+    env = {
+        "LANEWAY_SEND_TIMEOUT": "5",
+        "LANEWAY_NO_REPLICA_AFTER": "3600",
+    }  # its replica is frozen for as long as it takes
+    with MendedStack(tmp_path_factory.mktemp("bounded"), env) as running:
         yield running
 
 
@@ -61,9 +65,10 @@ def test_two_thousand_idle_streams_cost_little_and_all_hear_the_end(
     idle = alice.say("idle", "woken up")
     before = edge.memory_info().rss
     with contextlib.ExitStack() as opened:
-        streams = [opened.enter_context(alice.connect()) for _ in range(STREAMS)]
-        for stream in streams:
-            stream.sendall(alice.head(f"/v1/replies/{idle}/events", b"Connection: close"))
+        streams = []
+        for _ in range(STREAMS):
+            streams.append(opened.enter_context(alice.connect()))
+            streams[-1].sendall(alice.head(f"/v1/replies/{idle}/events", b"Connection: close"))
         bounded.until(lambda: alice.gauge("laneway_edge_streams") == STREAMS)
         each = (edge.memory_info().rss - before) / STREAMS
         print(f"{each / 1024:.1f} KiB of the edge's memory for each of {STREAMS} idle streams")
