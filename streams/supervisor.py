@@ -233,7 +233,11 @@ class Supervisor(Stage):
         self._partitions[place].caught_up = True
 
     def revoked(self, place: Place) -> None:
+        """Whoever has it next counts anew, and so does this one when it comes back."""
         self._partitions.pop(place, None)
+        gone = place.partition
+        self._alone = Counter({reply: n for reply, n in self._alone.items() if reply_partition(reply) != gone})
+        self._requested = {(reply, n) for reply, n in self._requested if reply_partition(reply) != gone}
 
     def position(self, place: Place, offset: int) -> Position:
         return self._partitions[place].position(offset)

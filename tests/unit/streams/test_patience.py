@@ -11,7 +11,7 @@ from streams.edges import SILENT_BEATS
 from streams.replicas import BEAT_AFTER_S, FIRST_STEP_S, STUCK_LEAST_S, STUCK_STEPS
 from streams.stage import NOTHING, Decision
 from streams.supervisor import CANCEL_AFTER_S
-from tests.unit.streams.staged import ONE, T0, TWO, accepted, answers, beat, dispatched, reply_id, started
+from tests.unit.streams.staged import ONE, REPLY_LOG, T0, TWO, accepted, answers, beat, dispatched, reply_id, started
 from tests.unit.streams.supervised import ABANDONED_BEATS, R1, STRANDED_BEATS, Supervised
 
 CANCEL_BEATS = round(CANCEL_AFTER_S / BEAT_AFTER_S)
@@ -75,6 +75,16 @@ def test_a_listener_who_comes_back_in_the_last_moment_begins_the_grace_anew(supe
     supervisor.detach()
     assert not abandoned(supervisor.pass_by(ABANDONED_BEATS - 1, "e"))
     assert abandoned(supervisor.pass_by(1, "e"))
+
+
+def test_a_partition_that_another_had_meanwhile_is_counted_anew(supervisor: Watching) -> None:
+    supervisor.asked()
+    supervisor.pass_by(ABANDONED_BEATS - 1)
+    supervisor.snapshot()
+    supervisor.take_over(supervisor.position, list(supervisor.changelog.values()))
+    supervisor.reply(R1, *(message.event for message in supervisor.log[REPLY_LOG][supervisor.position.offset :]))
+    assert not abandoned(supervisor.pass_by(ABANDONED_BEATS - 1))
+    assert abandoned(supervisor.pass_by(1))
 
 
 def test_what_it_writes_is_void_for_a_listener_whom_it_had_not_seen(supervisor: Watching) -> None:
