@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from schemas.codec import UnknownType
 from schemas.ids import ConversationId, ReplyId, UserId
-from topics.catalog import DEAD_LETTERS, MESSAGES, REPLIES, TIERS, TURNS, USAGE, generate_topic
+from topics.catalog import DEAD_LETTERS, EDGES, MESSAGES, REPLICAS, REPLIES, TIERS, TURNS, USAGE, generate_topic
 from topics.log import Log, Place, Record
 from topics.outputs import reply_of_key
 from topics.schemas import Decoder
@@ -24,6 +24,8 @@ CHECKED_TOPICS = (
     TURNS,
     USAGE,
     DEAD_LETTERS,
+    REPLICAS,
+    EDGES,
     *(generate_topic("main", tier) for tier in TIERS),
 )
 BATCH = 2_000
@@ -79,12 +81,22 @@ class Undisturbed:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long a reply goes on for nobody, and one that was to be cancelled; and since when nothing goes wrong."""
+
+    grace_ms: int
+    cancel_ms: int
+    healed_ms: int = 0
+
+
 @dataclass(frozen=True)
 class History:
     """`undisturbed`, by (user, conversation, client key), is compared where it is given. `left` counts what is held
     by whom. `stored` are a conversation's (role, text, status) as the store has them. A reply may end `grace_ms` after
     its deadline: as long as nobody could end it, and the supervisor's own time to act. Prompts are compared with the
-    turns before them where the `context` is given that they had to fit.
+    turns before them where the `context` is given that they had to fit, and who listened where it is given how long
+    the cell `waits`.
     """
 
     entries: tuple[Entry, ...]
@@ -95,6 +107,7 @@ class History:
     left: Mapping[str, int] = field(default_factory=dict)
     grace_ms: int = 5_000
     context: int | None = None
+    waits: Waits | None = None
 
     @property
     def requests_to_generate(self) -> tuple[Entry, ...]:

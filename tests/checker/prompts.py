@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 
 from schemas.events import GenerateRequested, TurnSaved, unpack_ids
 from schemas.ids import MessageId, ReplyId
+from tests.checker.deletions import Lives
 from tests.checker.history import Entry, History
 from tests.checker.telling import Told
 from tests.checker.violation import Violation
 from topics.catalog import TURNS
 
 
-def prompt_violations(history: History, told: dict[ReplyId, Told]) -> Iterator[Violation]:
+def prompt_violations(history: History, told: dict[ReplyId, Told], lives: Lives) -> Iterator[Violation]:
     if history.context is None:
         return
     saved = {entry.event.turn.message: entry.event for entry in history.of(TURNS) if isinstance(entry.event, TurnSaved)}
@@ -32,14 +33,18 @@ def prompt_violations(history: History, told: dict[ReplyId, Told]) -> Iterator[V
         accepted = unpack_ids(request.accepted)
         if accepted != of_it.ids[: len(accepted)] and not of_it.accepted.checked:
             yield Violation("prompt", request.reply, (entry.offset,), accepted, of_it.ids)
-        yield from _turns(entry, _before(of_it, told, saved), history.context)
+        yield from _turns(entry, _before(of_it, told, saved, lives), history.context)
 
 
-def _before(this: Told, told: dict[ReplyId, Told], saved: dict[MessageId, TurnSaved]) -> list[tuple[int, ...]]:
-    """The ids of all turns of the conversation before this reply, then of its own question."""
+def _before(
+    this: Told, told: dict[ReplyId, Told], saved: dict[MessageId, TurnSaved], lives: Lives
+) -> list[tuple[int, ...]]:
+    """The ids of all turns of the conversation before this reply, since it was deleted, then of its own question."""
     assert this.first is not None and this.accepted is not None
     conversation, began = (this.accepted.user, this.accepted.conversation), _began(this)
+    life = lives.of_replies.get(this.reply)
     earlier = [each for each in told.values() if each.accepted and _began(each) <= began]
+    earlier = [each for each in earlier if lives.of_replies.get(each.reply) == life]
     turns: list[tuple[int, ...]] = []
     for each in sorted(earlier, key=_began):
         if each.accepted and (each.accepted.user, each.accepted.conversation) == conversation:

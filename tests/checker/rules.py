@@ -14,6 +14,9 @@ from typing import Any, TypeAlias
 from schemas import reply_records as r
 from schemas.events import MessagePosted, TurnSaved, UsageRecorded, unpack_ids
 from schemas.ids import ReplyId
+from tests.checker.abandoned import abandonment_violations
+from tests.checker.deletions import Lives, lives_of
+from tests.checker.fences import fence_violations
 from tests.checker.history import Asked, Entry, History
 from tests.checker.prompts import prompt_violations
 from tests.checker.streams import stream_violations
@@ -31,6 +34,7 @@ class Case:
     history: History
     told: dict[ReplyId, Told]
     posts: dict[ReplyId, list[Entry]]
+    lives: Lives
 
     @property
     def accepted(self) -> Iterator[tuple[Told, r.Accepted]]:
@@ -50,7 +54,7 @@ def check(history: History) -> list[Violation]:
     for entry in history.of(MESSAGES):
         if isinstance(entry.event, MessagePosted):
             posts[entry.event.reply].append(entry)
-    case = Case(history, tell(history.of(REPLIES)), dict(posts))
+    case = Case(history, tell(history.of(REPLIES)), dict(posts), lives_of(history))
     return [violation for rule in RULES for violation in rule(case)]
 
 
@@ -68,18 +72,19 @@ def every_accepted_reply_ends(case: Case) -> Iterator[Violation]:
 
 
 def every_message_is_answered_once(case: Case) -> Iterator[Violation]:
-    """In the log; a repeat by the reply that its key has."""
-    winners: dict[Asked, ReplyId] = {}
+    """In the log; a repeat by the reply that its key has. With its conversation a key is forgotten."""
+    winners: dict[tuple[Asked, int], ReplyId] = {}
+    lives = case.lives.of_replies
     for reply, entries in case.posts.items():
         told = case.told.get(reply)
         if told is None or told.first is None:
             yield Violation("answer", reply, _at(*entries), "no answer in the log", "Accepted, Rejected or Redirected")
-        elif told.accepted and (winner := winners.setdefault(asked(entries[0].event), reply)) != reply:
+        elif told.accepted and (winner := winners.setdefault((asked(entries[0].event), lives[reply]), reply)) != reply:
             yield Violation("one reply per key", reply, _at(told.first), "accepted", f"a redirection to {winner}")
     for reply, entries in case.posts.items():
         told = case.told.get(reply)
         if told and told.first and isinstance(told.first.event, r.Redirected):
-            winner_of_key = winners.get(asked(entries[0].event))
+            winner_of_key = winners.get((asked(entries[0].event), lives[reply]))
             if told.first.event.to != winner_of_key:
                 yield Violation("redirection", reply, _at(told.first), told.first.event.to, winner_of_key)
 
@@ -147,9 +152,14 @@ def _turn(
 
 
 def the_store_holds_the_turns(case: Case) -> Iterator[Violation]:
-    """Each conversation: its exchanges in the order in which they were accepted, each question before its answer."""
+    """Each conversation, since it was last deleted: its exchanges in the order in which they were accepted, each
+    question before its answer.
+    """
+    lives = case.lives
     for (user, conversation), found in case.history.stored.items():
         of_it = [(t, a) for t, a in case.accepted if (a.user, a.conversation, a.stored) == (user, conversation, True)]
+        last = lives.last.get((user, conversation), 0)
+        of_it = [(t, a) for t, a in of_it if lives.of_replies.get(t.reply, last) == last]
         expected: Counter[tuple[str, str, str]] = Counter()
         for told, _ in of_it:
             posts = case.posts.get(told.reply)
@@ -165,7 +175,15 @@ def clients_are_sent_the_log(case: Case) -> Iterator[Violation]:
 
 
 def replicas_are_asked_with_the_turns_before(case: Case) -> Iterator[Violation]:
-    return prompt_violations(case.history, case.told)
+    return prompt_violations(case.history, case.told, case.lives)
+
+
+def nobody_is_given_up_who_is_there(case: Case) -> Iterator[Violation]:
+    return abandonment_violations(case.history, case.told)
+
+
+def no_living_replica_is_fenced(case: Case) -> Iterator[Violation]:
+    return fence_violations(case.history, case.told)
 
 
 def every_request_is_answered_once(case: Case) -> Iterator[Violation]:
@@ -196,6 +214,8 @@ RULES: tuple[Rule, ...] = (
     the_store_holds_the_turns,
     clients_are_sent_the_log,
     replicas_are_asked_with_the_turns_before,
+    nobody_is_given_up_who_is_there,
+    no_living_replica_is_fenced,
     every_request_is_answered_once,
     nothing_is_left,
     nothing_was_put_aside,

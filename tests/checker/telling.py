@@ -24,6 +24,17 @@ END_STATES: dict[type, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """An attempt that was closed for the next: who had it and since when, and whether its tokens had a hole."""
+
+    at: Entry
+    attempt: int
+    serving: tuple[str, ...]
+    given_ms: int
+    hole: bool
+
+
 @dataclass
 class Told:
     """One reply. `first` answered its message: Accepted, Rejected or Redirected; `end` is the entry that closed it."""
@@ -39,6 +50,9 @@ class Told:
     newest_listener: int = -1
     end: Entry | None = None
     end_record: Any = None
+    fences: list[Fence] = field(default_factory=list)
+    given: list[Entry] = field(default_factory=list)
+    hole: bool = False
 
     @property
     def accepted(self) -> r.Accepted | None:
@@ -82,15 +96,22 @@ class Told:
 
     def _read_open(self, entry: Entry, event: Any) -> None:
         match event:
+            case r.Dispatched() if event.attempt == self.attempt:
+                self.given.append(entry)
             case r.Started() if event.attempt == self.attempt and self.owner is None:
                 self.owner, self.began = event.incarnation, True
+                self.given.append(entry)
             case r.Tokens() if self._owned(event) and self.finished is None:
                 self._read_tokens(event)
             case r.Finished() if self._owned(event) and event.count == len(self.all_tokens):
                 self.finished = self.finished or event
                 self._close_if_cleared(entry)
+            case r.Finished() if self._owned(event):
+                self.hole = True
             case r.AttemptOpened() if event.attempt == self.attempt + 1 and self.finished is None:
+                self.fences.append(self._fence(entry))
                 self.attempt, self.owner, self.began = event.attempt, None, True
+                self.given, self.hole = [], False
             case r.Cleared() if self._checked:
                 self.cleared = max(self.cleared, event.upto)
                 self._close_if_cleared(entry)
@@ -110,10 +131,17 @@ class Told:
     def _checked(self) -> bool:
         return self.accepted is not None and self.accepted.checked
 
+    def _fence(self, entry: Entry) -> Fence:
+        mine = [given for given in self.given if self.owner in (None, given.event.incarnation)]
+        serving = tuple(dict.fromkeys(given.event.incarnation for given in mine))
+        given_ms = min((given.at_ms for given in mine), default=entry.at_ms)
+        return Fence(entry, self.attempt, serving, given_ms, self.hole)
+
     def _owned(self, event: r.Tokens | r.Finished) -> bool:
         return event.attempt == self.attempt and self.owner is not None and event.incarnation == self.owner
 
     def _read_tokens(self, event: r.Tokens) -> None:
+        self.hole = self.hole or event.first > len(self.all_tokens) + 1
         for n, token in enumerate(zip(unpack_ids(event.ids), event.texts, strict=True), start=event.first):
             if n == len(self.all_tokens) + 1:
                 self.all_tokens.append(token)
