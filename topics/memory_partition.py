@@ -39,6 +39,8 @@ class Partition:
 
     def read(self, offset: int, limit: int, committed_only: bool) -> tuple[list[Record], int]:
         """Up to `limit` records from `offset` on, and the offset to go on from: `end` when nothing more is there."""
+        if offset >= self.end:
+            return [], offset
         found: list[Record] = []
         for index in range(self._index(offset), len(self._entries)):
             entry = self._entries[index]

@@ -12,23 +12,28 @@ from engine.lanes import Lanes
 from engine.replica import Identity, Load, Outbox, Replica
 from engine.scheduler import Limits
 from engine.scripted import Script, ScriptedRunner, echo
+from engine.sequence import Sequence as Computed
 from engine.succession import Watch
 from schemas.ids import Incarnation
 from schemas.tokenizer import ChatTokenizer
 from streams.runtime import watch
 from streams.runtime.effects import Effects
 from streams.runtime.main import STAGES
-from streams.runtime.metrics import StageMetrics
 from streams.runtime.runner import Runner, Shell
 from streams.stage import Message
 from tests.simulation.processes import Beside, Process, Role
 from tests.simulation.sim_log import SimLog
-from tests.simulation.surroundings import CODEC, Surroundings
+from tests.simulation.surroundings import CODEC, Surroundings, Unmeasured
 from topics.catalog import REPLICAS
 from topics.schemas import Decoder
 from topics.store.contract import SavedAt, Store
 
 DRAIN_MS = 300
+FOR_EVER = -1
+
+
+class StandsStill(BaseException):
+    """A step that never ends."""
 
 
 class StageProcess(Process):
@@ -61,7 +66,7 @@ class StageProcess(Process):
             instance=self.instance,
             perform=effects.perform,
             project=self._project,
-            watch=watch.Watch(StageMetrics(self.stage, around.cell.meters, self._now_s, self._now_s)),
+            watch=watch.Watch(Unmeasured(self.stage, around.cell.meters, self._now_s, self._now_s)),
         )
         self.runner = Runner(STAGES[self.stage](around.cell, incarnation), shell)
 
@@ -94,15 +99,19 @@ class StageProcess(Process):
 
 
 class ReplicaProcess(Process):
-    """One replica on a scripted runner, and its beats; driven as `engine.main` drives them."""
+    """One replica on a scripted runner, and its beats; driven as `engine.main` drives them.
+
+    A step takes as long as its pace says, by the engine's clock. One that is `stuck_ms` stands still in its middle, and
+    the beats go on.
+    """
 
     def __init__(self, around: Surroundings, role: Role, name: str) -> None:
         super().__init__(role, name)
         self._around = around
         self.pace_ms = around.sizes.step_ms
         self._slot = int(role.name.removeprefix("replica"))
-        self.silent_until = self._leave_at = 0
-        self._replaced = False
+        self.silent_until = self._leave_at = self.stuck_ms = self._worked_ms = 0
+        self._replaced = self._in_step = False
         self._beaten, self._beaten_at = Load(), 0
         self.replica: Replica
         self.blocks = 0
@@ -111,9 +120,9 @@ class ReplicaProcess(Process):
         around, sizes = self._around, self._around.sizes
         log = SimLog(around.log, self)
         script = None if sizes.alike else own_words(around.tokenizer, sum(map(ord, self.name)))
-        runner = ScriptedRunner(around.tokenizer, script, num_blocks=sizes.blocks)
+        runner = ScriptedRunner(around.tokenizer, script, self._computes, num_blocks=sizes.blocks)
         limits = Limits(max_running=sizes.running, reserve=0)
-        engine = Engine(runner, limits, clock=lambda: self.world.now_ms / 1000)
+        engine = Engine(runner, limits, clock=lambda: self._worked_ms / 1000)
         identity = Identity("main", self._slot, Incarnation(self.name))
         lanes = Lanes(log, Decoder(log, CODEC), "main", self._slot)
         self.replica = Replica(identity, engine, around.tokenizer, lanes, self._outbox(log))
@@ -125,10 +134,17 @@ class ReplicaProcess(Process):
         self.world.after(0, self._beat_in_turn, self)
 
     def step(self) -> bool:
+        if self._in_step:
+            return False
         if self._replaced:
             self._leave("is replaced")
             return False
-        self.replica.step()
+        try:
+            self.replica.step()
+        except StandsStill:
+            self.world.note(self.name, "stands still for ever")
+            self.role.lost = self.role.rests = True
+            return False
         self.world.after(int(ON_CHANGE_S * 1000), self._beat_on_change, self)
         if self.replica.draining and not self._leave_at:
             self._leave_at = self.world.now_ms + DRAIN_MS
@@ -138,6 +154,20 @@ class ReplicaProcess(Process):
 
     def drain(self) -> None:
         self.replica.drain()
+
+    def _computes(self, _: list[Computed]) -> None:
+        self._worked_ms += self.pace_ms[1]
+        if not self.stuck_ms or not self.replica.load.step:
+            return
+        stuck_ms, self.stuck_ms, self._in_step = self.stuck_ms, 0, True
+        if stuck_ms == FOR_EVER:
+            raise StandsStill
+        self._worked_ms += stuck_ms
+        self.world.note(self.name, f"stands still for {stuck_ms} ms")
+        self.world.stand_still((self.name, "step"), stuck_ms)
+        self.world.note(self.name, "goes on")
+        self._in_step = False
+        self.call("go on")
 
     def _outbox(self, log: SimLog) -> Outbox:
         return Outbox(log.producer(), self._around.encoder(Incarnation(self.name)), self._around.routes)

@@ -1,6 +1,7 @@
 """Clients: each asks once, and goes on until it has seen the end - over broken connections, refusals and dead edges.
 
-A client knows what a browser knows: the bytes that came, the last event id in them, and its own key.
+A client knows what a browser knows: the bytes that came, the last event id in them, and its own key. One that
+vanishes tells nobody; it comes back later, or never.
 """
 
 from __future__ import annotations
@@ -11,23 +12,30 @@ from typing import TYPE_CHECKING
 
 from schemas.events import MessagePosted, Sampling
 from schemas.ids import ConversationId, ReplyId, UserId
+from schemas.reply_records import Stopped
 from tests.checker.history import Request, Stream
 from tests.checker.sse import parse
 from tests.simulation.processes import Role
+from tests.simulation.remembering import CODEC
 from tests.simulation.world import World
+from topics.catalog import REPLIES
+from topics.log import Append
+from topics.outputs import reply_of_key
 
 if TYPE_CHECKING:
     from tests.simulation.edge import EdgeProcess
 
 END_EVENTS = ("finished", "stopped", "flagged", "shed", "failed")
-MOST_REQUESTS = 60
+MOST_REQUESTS = 200
+LAST_MOMENT = -1
 
 
 @dataclass(frozen=True)
 class Ask:
     """What a client wants: a message, and when. `again_ms`: others post it too, so much later, with the same key.
 
-    `stop_ms`: the user stops the reply so long after its first event. `cuts`: when its connection breaks.
+    `stop_ms`: the user stops the reply so long after its first event. `cuts`: when its connection breaks. `gone_ms`:
+    when it vanishes, to come back `back_ms` later, or never; at the LAST_MOMENT: when its reply is given up.
     """
 
     name: str
@@ -41,6 +49,9 @@ class Ask:
     again_ms: tuple[int, ...] = ()
     stop_ms: int | None = None
     cuts: tuple[int, ...] = ()
+    on_disconnect: str = "grace"
+    gone_ms: int | None = None
+    back_ms: int | None = None
 
     @property
     def key(self) -> tuple[UserId, ConversationId, str]:
@@ -59,6 +70,7 @@ class Ask:
             model="tiny",
             sampling=Sampling(self.max_tokens, stop=self.stop),
             deadline_ms=self.deadline_ms,
+            on_disconnect=self.on_disconnect,
         )
 
 
@@ -127,7 +139,7 @@ class Connection:
 
 
 class Client:
-    """`done` once it has seen the end of its reply, or a refusal."""
+    """`done` once it has seen the end of its reply, or a refusal, or has vanished for good."""
 
     def __init__(self, world: World, name: str, ask: Ask, edges: list[Role]) -> None:
         self.world, self.name, self.ask, self._edges = world, name, ask, edges
@@ -136,11 +148,14 @@ class Client:
         self.done: str | None = None
         self.reply: ReplyId | None = None
         self._cursor: int | None = None
-        self._stop_sent = False
+        self._stop_sent = self._gone = False
+        self._visit = 0
 
     def begin(self) -> None:
         for cut in self.ask.cuts:
             self.world.after(cut, self._cut)
+        if self.ask.gone_ms is not None:
+            self.world.after(self.ask.gone_ms, self._vanish)
         self._request()
 
     def note(self, what: str) -> None:
@@ -196,6 +211,8 @@ class Client:
                 connection.cut()
 
     def _send_stop(self) -> None:
+        if self._gone:
+            return
         connection = self._connect("stop")
         if (edge := self._edge(connection)) and (reply := self.reply):
             edge.guarded(lambda: edge.stop(connection, UserId(self.ask.user), reply))
@@ -221,8 +238,41 @@ class Client:
         return process
 
     def _try_again(self, call: Callable[[], None]) -> None:
-        if len(self.connections) < MOST_REQUESTS:
-            self.world.after(self.random.randint(50, 400), call)
+        visit = self._visit
+
+        def again() -> None:
+            if visit == self._visit:
+                call()
+
+        if len(self.connections) < MOST_REQUESTS and not self._gone:
+            self.world.after(self.random.randint(50, 400), again)
+
+    def _vanish(self) -> None:
+        if self.done is None:
+            self.note("vanishes")
+            self._gone = True
+            self._visit += 1
+            for connection in self.connections:
+                connection.cut()
+            if self.ask.back_ms is None or self.ask.back_ms == LAST_MOMENT:
+                self.done = "vanished"
+            if self.ask.back_ms == LAST_MOMENT:
+                self.world.watching.append(self._watch)
+            elif self.ask.back_ms is not None:
+                self.world.after(self.ask.back_ms, self._come_back)
+
+    def _watch(self, sent: Append) -> None:
+        event = CODEC.decode(sent.value) if sent.place.topic == REPLIES else None
+        if isinstance(event, Stopped) and event.by == "abandoned" and reply_of_key(sent.key) == self.reply:
+            self.world.watching.remove(self._watch)
+            self.done = None
+            self.later(self._come_back)
+
+    def _come_back(self) -> None:
+        self._gone = False
+        if self.done is None:
+            self.note("comes back")
+            self._request()
 
     def _cut(self) -> None:
         if self.connections and not self.connections[-1].over:

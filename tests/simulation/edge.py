@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from edge.edge import FRESH_MS, FRESH_WAIT_S
+from edge.edge import BEAT_EVERY_S, FRESH_MS, FRESH_WAIT_S
 from edge.frames import retry_frame
 from edge.sse import RETRY_MS
 from edge.view import ReplyView
-from schemas.events import MessagePosted
+from schemas.events import ConversationDeleted, ConversationRenamed, EdgeBeat, MessagePosted
 from schemas.ids import Incarnation, ReplyId, UserId, created_ms, mint_reply_id
 from schemas.reply_records import ListenerAttached, ListenerDetached, Redirected, Rejected, Stopped
 from tests.simulation.clients import Ask, Connection
@@ -27,7 +27,7 @@ from topics.tail import Delivery, Subscription, Tail
 
 CELL_KEY = b"simulation"
 ACCEPT_MS = 10_000
-STATUS = {"conversation_busy": 409, "history_unavailable": 503}
+STATUS = {"conversation_busy": 409, "conversation_deleted": 409, "history_unavailable": 503}
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ class EdgeProcess(Process):
         self._around = around
         self._views: dict[ReplyId, Seen] = {}
         self._work: list[Work] = []
-        self._minted = self._begun = 0
+        self._minted = self._begun = self.silent_until = 0
         self.draining = self._reading_past = self._reading_live = False
         self.left_behind.append(self._break_all)
         self._tail: Tail
@@ -79,6 +79,7 @@ class EdgeProcess(Process):
         self._tail = Tail(log, self._deliver, range(PARTITIONS))
         self._producer = log.producer()
         self._encoder = self._around.encoder(Incarnation(self.name))
+        self.world.after(0, self._beat_in_turn, self)
 
     def step(self) -> bool:
         self._follow_live()
@@ -89,13 +90,18 @@ class EdgeProcess(Process):
                 self._end(work)
         if self.draining and not self._work:
             self.die("leaves")
-        return bool(self._work)
+        return any(map(self._has_more, self._work))
 
     def call(self, what: str) -> None:
         """The tail's two threads: while one reads, the other may go on."""
         super().call(what)
         if what == "read" and self.random.random() < 0.2:
             self._catch_up() if self._reading_live else self._follow_live()
+
+    def _has_more(self, work: Work) -> bool:
+        """To read or to send, so that it does not wait to be woken."""
+        seen = work.seen[-1]
+        return not seen.live or (work.at is not None and work.at < len(seen.view.frames))
 
     def _follow_live(self) -> None:
         if not self._reading_live:
@@ -108,6 +114,16 @@ class EdgeProcess(Process):
             self._reading_past = True
             self._tail.catch_up(0.0)
             self._reading_past = False
+
+    def _beat_in_turn(self) -> None:
+        if self.alive:
+            self.guarded(self._beat)
+            self.world.after(int(BEAT_EVERY_S * 1000), self._beat_in_turn, self)
+
+    def _beat(self) -> None:
+        if self.world.now_ms >= self.silent_until:
+            streams = sum(work.listening for work in self._work)
+            self._send(self._around.routes.edge_beat(self._incarnation, EdgeBeat(self._incarnation, streams)))
 
     def post(self, connection: Connection, ask: Ask) -> None:
         seed = f"{self.name}/{self._minted}"
@@ -127,6 +143,9 @@ class EdgeProcess(Process):
     def stop(self, connection: Connection, user: UserId, reply: ReplyId) -> None:
         seen = self._reading(reply)
         work = self._begin(connection, lambda: self._stopping(work, seen), seen)
+
+    def change(self, changed: ConversationDeleted | ConversationRenamed) -> None:
+        self._send(self._around.routes.message(changed.user, changed))
 
     def drain(self) -> None:
         self.draining = True

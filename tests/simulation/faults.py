@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation.cell import ReplicaProcess, StageProcess
+from tests.simulation.cell import FOR_EVER, ReplicaProcess, StageProcess
 from tests.simulation.edge import EdgeProcess
 from tests.simulation.plan import Fault
 from tests.simulation.processes import Process, Role
 from tests.simulation.surroundings import Surroundings
-from topics.catalog import INTAKE_STATE, REPLIES
+from topics.catalog import INTAKE_STATE, REPLIES, SUPERVISOR_STATE
+
+CHANGELOGS = {"intake": INTAKE_STATE, "supervisor": SUPERVISOR_STATE}
 
 
 def happen(around: Surroundings, fault: Fault) -> None:
@@ -115,7 +117,7 @@ def _slow(around: Surroundings, fault: Fault, role: Role, process: Process) -> N
 
 
 def _silence(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
-    if isinstance(process, ReplicaProcess):
+    if isinstance(process, ReplicaProcess | EdgeProcess):
         process.silent_until = around.world.now_ms + fault.for_ms
 
 
@@ -137,7 +139,23 @@ def _no_store(around: Surroundings, fault: Fault, role: Role, process: Process) 
 
 def _compact(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
     """The cleaner runs."""
-    around.log.compact(INTAKE_STATE if fault.role == "intake" else REPLIES)
+    around.log.compact(CHANGELOGS.get(fault.role, REPLIES))
+
+
+def _repeat(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    process.repeating[REPLIES] = 4 * fault.count
+
+
+def _stuck(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """Its next step takes so long, while its beats go on."""
+    if isinstance(process, ReplicaProcess):
+        process.stuck_ms = fault.for_ms
+
+
+def _stuck_for_ever(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """Its next step never ends, while its beats go on; there is another."""
+    if isinstance(process, ReplicaProcess):
+        process.stuck_ms = FOR_EVER
 
 
 KINDS: dict[str, Callable[[Surroundings, Fault, Role, Process], None]] = {
@@ -156,4 +174,7 @@ KINDS: dict[str, Callable[[Surroundings, Fault, Role, Process], None]] = {
     "leave": _leave,
     "no store": _no_store,
     "compact": _compact,
+    "repeat": _repeat,
+    "stuck": _stuck,
+    "stuck for ever": _stuck_for_ever,
 }

@@ -16,9 +16,13 @@ from typing import Any
 from edge import view
 from engine import block_manager, replica
 from schemas import reply
-from streams import intake, router, settlement, supervisor
+from streams import edges as seen_edges
+from streams import intake, router, settlement, snapshots, supervisor
 from streams import replicas as seen_replicas
 from streams.runtime import runner
+from tests.simulation.clients import Ask
+from tests.simulation.plan import EDGE_ROLES, Fault, Plan, plan_of
+from tests.simulation.surroundings import Sizes
 from topics import tail
 
 
@@ -26,13 +30,25 @@ from topics import tail
 class Mutant:
     """`where` is the owner of a function and its name; `change` what stands in it, and what then stands there.
 
-    `found_by` is a seed that finds it.
+    `found_by` is a seed that finds it, or a plan where it takes a rare one.
     """
 
     name: str
     where: tuple[Any, str]
     change: tuple[str, str]
-    found_by: int = -1
+    found_by: int | Plan
+
+    @property
+    def plan(self) -> Plan:
+        return plan_of(self.found_by) if isinstance(self.found_by, int) else self.found_by
+
+
+EDGES_DIE_WITH_A_LISTENER = Plan(
+    -1,
+    asks=(Ask("c0", "alice", "c", "abcdefgh" * 3, 0, max_tokens=24, deadline_ms=200_000, gone_ms=501),),
+    faults=tuple(Fault(edge, "down", edge, at_ms=500, for_ms=200) for edge in EDGE_ROLES),
+    sizes=Sizes(step_ms=(2_000, 2_500), abandoned_s=2.0),
+)
 
 
 OF_THE_STAGES = (
@@ -40,39 +56,124 @@ OF_THE_STAGES = (
         "commits before outputs are acknowledged",
         (runner.Runner, "_commit"),
         ("self._producer.flush(ACKNOWLEDGE_S)", "pass"),
-        found_by=199,
+        found_by=141,
     ),
     Mutant(
         "sends a request before Accepted is acknowledged",
         (runner.Runner, "_act"),
         ("self._producer.flush(ACKNOWLEDGE_S)", "pass"),
-        found_by=2,
+        found_by=31,
+    ),
+    Mutant(
+        "lets a request leave before Accepted",
+        (intake.Intake, "_decision"),
+        ("Decision(tuple(first), tuple(then))", "Decision(tuple(then), tuple(first))"),
+        found_by=13,
     ),
     Mutant("ignores client keys", (intake, "admit"), ("if used is not None:", "if False:"), found_by=0),
     Mutant(
         "forgets parked messages in a restart",
         (intake.Intake, "restore"),
         (".put(event)", ".put(replace(event, parked=()))"),
-        found_by=22,
+        found_by=50,
     ),
     Mutant(
         "folds from P instead of L",
         (settlement, "low_water"),
         ('if name == "L" and number.isdecimal()', "if False"),
-        found_by=2,
+        found_by=3,
     ),
     Mutant(
         "settles again what was settled",
         (settlement.Settlement, "apply"),
         ("if message.offset >= self._settled_to[message.place]", "if True"),
-        found_by=21,
+        found_by=3,
     ),
-    Mutant("commits past the backlog", (router.Router, "position"), ("if backlog", "if False"), found_by=24),
+    Mutant("commits past the backlog", (router.Router, "position"), ("if backlog", "if False"), found_by=156),
     Mutant(
         "takes no silent replica for dead",
-        (seen_replicas.Replicas, "dead"),
-        (">= SILENT_BEATS", ">= 10**9"),
-        found_by=17,
+        (seen_replicas.Seen, "dead"),
+        ("self.followed[supervisor] >= SILENT_BEATS", "False"),
+        found_by=38,
+    ),
+)
+OF_THE_SUPERVISOR = (
+    Mutant(
+        "fences nobody",
+        (supervisor.Supervisor, "_orphaned"),
+        ("return bool(serving) and", "return False and"),
+        found_by=9,
+    ),
+    Mutant(
+        "beats without having read its last back",
+        (supervisor.Supervisor, "ticks"),
+        ("if self._unread:", "if False:"),
+        found_by=505,
+    ),
+    Mutant(
+        "gives up what somebody listens to",
+        (supervisor.Supervisor, "_abandoned"),
+        ('wanted == "continue" or any(', 'wanted == "continue" or False and any('),
+        found_by=10,
+    ),
+    Mutant(
+        "gives nothing up",
+        (supervisor.Supervisor, "_abandoned"),
+        ("self._alone[reply.id] += 1", "return False"),
+        found_by=59,
+    ),
+    Mutant(
+        "takes no silent edge for dead",
+        (seen_edges.Edges, "alive"),
+        ("< SILENT_BEATS", "< 10**9"),
+        found_by=EDGES_DIE_WITH_A_LISTENER,
+    ),
+    Mutant(
+        "takes no replica for stuck",
+        (seen_replicas.Seen, "dead"),
+        ("stuck = ", "stuck = False and "),
+        found_by=129,
+    ),
+    Mutant(
+        "forgets listeners in a restart",
+        (snapshots, "watched_of"),
+        ("{(one.edge, one.stream) for one in kept.listeners}", "set()"),
+        found_by=520,
+    ),
+    Mutant(
+        "forgets in a restart how far a reply had come",
+        (snapshots, "watched_of"),
+        ("ids = list(unpack_ids(kept.ids))", "ids = []"),
+        found_by=89,
+    ),
+)
+OF_THE_FOLD = (
+    Mutant(
+        "ignores that an attempt was opened",
+        (reply, "_next_attempt"),
+        ("return Verdict.VOID if reply.finished else Verdict.COUNTED", "return Verdict.VOID"),
+        found_by=9,
+    ),
+    Mutant(
+        "takes the last of two tokens with one number",
+        (reply, "_next_tokens"),
+        (
+            "return Verdict.REPEAT if record.first + len(record.texts) - 1 <= known else Verdict.COUNTED",
+            "del reply.ids[record.first - 1 :], reply.texts[record.first - 1 :]; return Verdict.COUNTED",
+        ),
+        found_by=128,
+    ),
+    Mutant(
+        "takes tokens of who does not own the attempt",
+        (reply, "_by_owner"),
+        ("if reply.owner != record.incarnation:", "if False:"),
+        found_by=300,
+    ),
+    Mutant(
+        "ends as abandoned although a listener came back",
+        (reply, "_still_abandoned"),
+        ("Verdict.VOID if", "Verdict.COUNTED if"),
+        found_by=347,
     ),
 )
 FOUND_HERE = (
@@ -80,24 +181,18 @@ FOUND_HERE = (
         "does not see that its beat was lost",
         (runner.Runner, "_act"),
         ("if self._undelivered:", "if False:"),
-        found_by=18,
-    ),
-    Mutant(
-        "lets a replica name what is over for ever",
-        (supervisor.Supervisor, "_beat"),
-        ("if isinstance(message.event, ReplicaBeat):", "if False:"),
-        found_by=23,
+        found_by=448,
     ),
 )
 OF_THE_REST = (
     Mutant(
-        "counts two owners of an attempt", (reply, "_may_start"), ("Verdict.FOREIGN", "Verdict.COUNTED"), found_by=2127
+        "counts two owners of an attempt", (reply, "_may_start"), ("Verdict.FOREIGN", "Verdict.COUNTED"), found_by=942
     ),
     Mutant(
         "goes on after a failed delivery",
         (replica.Replica, "_write"),
         ("if error is not None and job is not None:", "if False:"),
-        found_by=246,
+        found_by=4857,
     ),
     Mutant(
         "keeps a block of an ended reply",
@@ -109,7 +204,7 @@ OF_THE_REST = (
         "leaves a record out at the seam",
         (tail.Tail, "_read_to_seam"),
         ("record.offset < seam", "record.offset < seam - 1"),
-        found_by=1,
+        found_by=0,
     ),
     Mutant(
         "sends the last event again to who resumes",
@@ -118,7 +213,7 @@ OF_THE_REST = (
         found_by=0,
     ),
 )
-MUTANTS = OF_THE_STAGES + FOUND_HERE + OF_THE_REST
+MUTANTS = OF_THE_STAGES + OF_THE_SUPERVISOR + OF_THE_FOLD + FOUND_HERE + OF_THE_REST
 
 
 @contextmanager

@@ -13,10 +13,13 @@ from random import Random
 from typing import Any
 
 from tests.simulation.world import World
+from topics.catalog import EDGES, REPLICAS
 from topics.errors import TopicsError
 
-IDLE_MS = 210, 450
-WOKEN_MS = 1, 2, 5, 12, 30, 90
+IDLE_MS = 300, 800
+WOKEN_MS = 1, 5, 20, 60, 150
+BY_BEATS_MS = 5, 60, 150, 300
+BEATS = (REPLICAS, EDGES)
 
 
 class Crash(BaseException):
@@ -34,6 +37,7 @@ class Process:
         self.alive = True
         self.reads: frozenset[str] = frozenset()
         self.failing: dict[str, int] = {}
+        self.repeating: dict[str, int] = {}
         self.slow_ms = 0
         self.ghost = False
         self.left_behind: list[Callable[[], None]] = []
@@ -151,7 +155,7 @@ class Role:
     def wake(self, topic: str) -> None:
         for process in self.all[-2:]:
             if process.alive and topic in process.reads:
-                process.wake(process.random.choice(WOKEN_MS))
+                process.wake(process.random.choice(BY_BEATS_MS if topic in BEATS else WOKEN_MS))
 
 
 class Task(Future[Any]):

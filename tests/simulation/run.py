@@ -14,8 +14,8 @@ from schemas.events import SupervisorBeat
 from schemas.ids import ConversationId, UserId, created_ms
 from schemas.tokenizer import ChatTokenizer
 from streams.intake import KEPT_IDLE_MS
-from streams.supervisor import MOST_ATTEMPTS
-from tests.checker.history import Asked, History, Undisturbed, read_entries, read_records
+from streams.supervisor import CANCEL_AFTER_S, MOST_ATTEMPTS
+from tests.checker.history import Asked, History, Undisturbed, Waits, read_entries, read_records
 from tests.checker.rules import check
 from tests.checker.telling import tell
 from tests.checker.violation import Violation
@@ -23,7 +23,7 @@ from tests.simulation.cell import ReplicaProcess, StageProcess
 from tests.simulation.clients import Ask, Client
 from tests.simulation.edge import EdgeProcess
 from tests.simulation.faults import happen
-from tests.simulation.plan import EDGE_ROLES, REPLICA_ROLES, STAGES, Plan
+from tests.simulation.plan import EDGE_ROLES, REPLICA_ROLES, STAGES, Change, Plan
 from tests.simulation.surroundings import CODEC, Surroundings
 from tests.simulation.undisturbed import undisturbed
 from tests.simulation.world import World
@@ -32,8 +32,10 @@ from topics.log import Place
 from topics.schemas import Decoder
 
 QUIET_MS = 1_500
+LONGEST_QUIET_MS = 12_000
 PATIENCE_MS = 60_000
-PATIENT_MS = 20_000
+EVERY_PATIENCE_MS = 5_000
+REPAIR_MS = 8_000
 SILENT_MS = 2_500
 GRACE_MS = 12_000
 
@@ -66,12 +68,15 @@ class Run:
             role.begin()
         self.clients: list[Client] = []
         self._edges = edges
+        self._healed_ms = 0
 
     def outcome(self) -> Outcome:
         for ask in self.plan.asks:
             self._ask(ask)
         for fault in self.plan.faults:
             self.world.after(fault.at_ms, partial(happen, self.around, fault))
+        for change in self.plan.changes:
+            self.world.after(change.at_ms, partial(self._change, change))
         self.world.run(self.plan.troubled_ms + 300)
         self._heal()
         violations = self._until_quiet()
@@ -89,25 +94,37 @@ class Run:
             self.clients.append(client)
             self.world.after(ask.at_ms + later, client.begin)
 
+    def _change(self, change: Change) -> None:
+        up = [role.process for role in self._edges if role.process.alive]
+        edges = [process for process in up if process not in self.world.standing]
+        if edges and isinstance(edge := edges[0], EdgeProcess):
+            self.world.note(edge.name, change)
+            edge.guarded(lambda: edge.change(change.event))
+
     def _come_back(self) -> None:
         """So much later that intake knows everything from the store: all is asked again, and one thing more."""
         self.world.note("world", f"sleeps for {KEPT_IDLE_MS} ms")
         self.world.now_ms += KEPT_IDLE_MS + 1_000
         for ask in self.plan.asks:
-            client = Client(self.world, f"{ask.name}.late", ask, self._edges)
+            client = Client(self.world, f"{ask.name}.late", replace(ask, gone_ms=None), self._edges)
             self.clients.append(client)
             self.world.after(self.world.random(f"late {ask.name}").randint(0, 2_000), client.begin)
-            self._ask(replace(ask, name=f"{ask.name}.next", at_ms=3_000, again_ms=(), cuts=(), stop_ms=None))
+            once_more = replace(ask, name=f"{ask.name}.next", at_ms=3_000, again_ms=(), cuts=(), stop_ms=None)
+            self._ask(replace(once_more, gone_ms=None))
 
     def _heal(self) -> None:
         self.world.note("world", "heals")
+        self._healed_ms = self.world.now_ms
         self.world.standing.clear()
         self.around.store.down_until = 0
         for role in self.around.roles.values():
             for process in role.all:
                 process.failing.clear()
+                process.repeating.clear()
                 process.slow_ms = 0
                 process._armed.clear()
+                if isinstance(process, ReplicaProcess):
+                    process.stuck_ms = 0
                 if process is not role.process:
                     process.die("is found and killed")
             if role.name.partition("#")[1]:
@@ -121,10 +138,12 @@ class Run:
 
     def _until_quiet(self) -> list[Violation]:
         """Time passes until nothing is wrong any more, or for so long that it never will be."""
-        end = self.world.now_ms + PATIENCE_MS
+        patience_ms = PATIENCE_MS + EVERY_PATIENCE_MS * int(self.plan.sizes.abandoned_s)
+        end, quiet_ms = self.world.now_ms + patience_ms, QUIET_MS
         while True:
             self.world.run(end - self.world.now_ms, lambda: all(client.done for client in self.clients))
-            self.world.run(QUIET_MS)
+            self.world.run(quiet_ms)
+            quiet_ms = min(2 * quiet_ms, LONGEST_QUIET_MS)
             history = self.history()
             raised = [Violation("raised", None, (), error, "nothing") for error in self.world.raised]
             violations = [*check(history), *self._given_up(history), *raised]
@@ -132,13 +151,20 @@ class Run:
                 return violations
 
     def _given_up(self, history: History) -> Iterator[Violation]:
-        """Replies that had all the time that a healed cell needs, and were failed nevertheless."""
+        """Replies that had all the time that a healed cell needs, and were failed nevertheless.
+
+        That is the time for all tokens of all replies, one after the other, and for twenty steps of a stuck replica.
+        """
+        needed_ms = REPAIR_MS + (8 * len(self.plan.asks) + 20) * sum(self.plan.sizes.step_ms) // 2
         for told in tell(history.of(REPLIES)).values():
             accepted = told.accepted
-            patient = accepted is not None and accepted.deadline_ms - created_ms(told.reply) >= PATIENT_MS
+            from_ms = max(self._healed_ms, created_ms(told.reply))
+            patient = accepted is not None and accepted.deadline_ms - from_ms >= needed_ms
+            ill = told.end is not None and told.end.at_ms < self._healed_ms + REPAIR_MS
+            stranded = told.reason == "no_replica" and ill
             lost = told.reason == "replica_lost" and told.attempt >= MOST_ATTEMPTS
             too_long = self.plan.sizes.blocks < 100 and (told.reason or "").startswith("context_length_exceeded")
-            if told.state == "failed" and not (lost or too_long) and (patient or told.reason != "deadline"):
+            if told.state == "failed" and not (lost or too_long or stranded) and (patient or told.reason != "deadline"):
                 yield Violation("given up", told.reply, (), told.reason, "an end by the replica or the user")
 
     def history(self) -> History:
@@ -156,6 +182,7 @@ class Run:
             left=self._left(),
             grace_ms=GRACE_MS,
             context=self.tokenizer.context,
+            waits=Waits(int(self.plan.sizes.abandoned_s * 1_000), int(CANCEL_AFTER_S * 1_000), self._healed_ms),
         )
 
     def _stored(self, user: UserId, conversation: ConversationId) -> tuple[tuple[str, str, str], ...]:

@@ -8,6 +8,7 @@ the log nevertheless.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from tests.simulation.processes import Process
 from topics.errors import DeliveryFailed, TopicMismatch
@@ -66,6 +67,7 @@ class SimProducer:
 
     def send(self, append: Append, delivered: Delivered | None = None) -> None:
         self._process.call(f"send to {append.place.topic}")
+        self._process.world.sending(append)
         self._queues.setdefault(append.place, []).append((append, delivered))
         delay_ms = self._process.random.randint(0, self._shared.acknowledged_ms + self._process.slow_ms)
         self._process.world.after(delay_ms, self._land_one)
@@ -98,12 +100,22 @@ class SimProducer:
             del self._queues[place]
         failure = self._failure(append)
         if failure is None or self._process.random.random() < 0.3:
-            with self._shared.changed:
-                self._shared.append(append)
+            self._append(append)
         if failure is not None:
             self._failures.append(failure)
         if delivered is not None:
             self._reports.append((delivered, failure))
+
+    def _append(self, append: Append) -> None:
+        """Once; or again a bit later, as by a writer that was not told that it had arrived: under a key of its own."""
+        with self._shared.changed:
+            self._shared.append(append)
+        repeating, topic = self._process.repeating, append.place.topic
+        if repeating.get(topic, 0) > 0:
+            repeating[topic] -= 1
+            again = replace(append, key=(append.key or b"") + b"+")
+            self._process.world.note(self._process.name, f"delivers to {append.place.topic} twice")
+            self._process.world.after(self._process.random.randint(0, 200), lambda: self._append(again))
 
     def _failure(self, append: Append) -> DeliveryFailed | None:
         if append.place not in self._shared.places:

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from schemas.codec import Codec
 from schemas.ids import Incarnation
 from schemas.settings import load
 from schemas.tokenizer import ChatTokenizer
 from streams.config import StreamsConfig
+from streams.runtime.inbox import Inbox
 from streams.runtime.main import Cell
-from streams.runtime.metrics import StageMeters
+from streams.runtime.metrics import StageMeters, StageMetrics
+from streams.stage import Stage
 from tests.simulation.processes import Process, Role
+from tests.simulation.remembering import CODEC
 from tests.simulation.sim_log import SharedLog
 from tests.simulation.world import World
 from topics.catalog import catalog
 from topics.config import KafkaConfig
 from topics.errors import Unavailable
-from topics.log import Append
+from topics.log import Append, Record
 from topics.outputs import Encoder, Routes
 from topics.store.contract import History, SavedAt
 from topics.store.sqlite import SqliteStore
 from topics.telemetry.config import TelemetryConfig
 
-
-class RememberingCodec(Codec):
-    """Decodes each record once, however many read it: events are frozen, and decoding is what a run spends most on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.decoded: dict[bytes, Any] = {}
-
-    def decode(self, value: bytes | None) -> Any:
-        if value is None:
-            return super().decode(value)
-        if value not in self.decoded:
-            self.decoded[value] = super().decode(value)
-        return self.decoded[value]
-
-
-CODEC = RememberingCodec()
 METERS = StageMeters()
 TABLES = ("turns", "conversations")
 SLOTS, PARTITIONS = 2, 2
@@ -54,13 +39,23 @@ SETTINGS = {
 }
 
 
+class Unmeasured(StageMetrics):
+    """Nobody scrapes a run, and counting takes a quarter of it."""
+
+    def took(self, records: Sequence[Record], inputs: Sequence[str]) -> None:
+        pass
+
+    def looked(self, stage: Stage, inbox: Inbox, partitions: int) -> None:
+        self.partitions = partitions
+
+
 @dataclass(frozen=True)
 class Sizes:
     """How a run's cell is cut: requests a tier may queue, replicas, replies that each runs, its blocks of keys.
 
     Replicas that are not `alike` each say something else, so that whose tokens count shows in the text. `step_ms` is
     what a replica's step takes, `acknowledged_ms` the longest that a record takes to the log. `comes_back`: all ask
-    again when intake has forgotten.
+    again when intake has forgotten. A reply goes on for nobody for `abandoned_s`, and waits for a replica `stranded_s`.
     """
 
     backlog: int = 1_000
@@ -71,6 +66,16 @@ class Sizes:
     step_ms: tuple[int, int] = (20, 80)
     acknowledged_ms: int = 15
     comes_back: bool = False
+    abandoned_s: float = 30.0
+    stranded_s: float = 60.0
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            "LANEWAY_BACKLOG": str(self.backlog),
+            "LANEWAY_ABANDON_AFTER": str(self.abandoned_s),
+            "LANEWAY_NO_REPLICA_AFTER": str(self.stranded_s),
+        }
 
 
 @cache
@@ -111,7 +116,7 @@ class Surroundings:
     def __init__(self, world: World, tokenizer: ChatTokenizer, sizes: Sizes) -> None:
         self.world, self.tokenizer, self.sizes = world, tokenizer, sizes
         kafka = load(KafkaConfig, SETTINGS)
-        streams = load(StreamsConfig, {"LANEWAY_BACKLOG": str(sizes.backlog)})
+        streams = load(StreamsConfig, sizes.settings)
         self.kafka, self.routes = kafka, Routes(kafka.sizes)
         CODEC.decoded.clear()
         self.store = SimStore(world)

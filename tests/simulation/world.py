@@ -14,6 +14,8 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 
+from topics.log import Append
+
 START_MS = 1_700_000_000_000
 DEEPEST = 3
 LOOK_AGAIN_MS = 10
@@ -22,7 +24,8 @@ LOOK_AGAIN_MS = 10
 class World:
     """`now_ms` is the only clock. `trace` is everything that happened: (virtual ms, who, what).
 
-    `standing` are those who stand still; `raised` is what nobody should ever raise.
+    `standing` are those who stand still; `raised` is what nobody should ever raise. Who is `watching` sees what is
+    sent before it is in the log, and so can do the worst at that moment.
     """
 
     def __init__(self, seed: str) -> None:
@@ -31,6 +34,7 @@ class World:
         self.trace: list[tuple[int, str, object]] = []
         self.standing: list[object] = []
         self.raised: list[str] = []
+        self.watching: list[Callable[[Append], None]] = []
         self._random = Random(f"{seed}/order")
         self._numbers = count()
         self._due: list[tuple[int, float, int, object, Callable[[], None]]] = []
@@ -41,6 +45,10 @@ class World:
 
     def note(self, who: str, what: object) -> None:
         self.trace.append((self.now_ms - START_MS, who, what))
+
+    def sending(self, append: Append) -> None:
+        for watch in tuple(self.watching):
+            watch(append)
 
     def after(self, delay_ms: int, call: Callable[[], None], of: object = None) -> None:
         """`call` is due in so long; while `of` stands still, it waits."""
