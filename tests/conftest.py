@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 TESTS = Path(__file__).parent
 # What tests share for as long as a worker lives, and the name of the group that goes to one worker for it.
-SHARED = {"stack": "stacks", "paced": "stacks", "broker": "broker"}
+SHARED = {"stack": "stacks", "paced": "stacks", "scene": "stacks", "cluster": "stacks", "broker": "broker"}
 TOGETHER = ("browser", "model")
 
 

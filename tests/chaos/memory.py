@@ -1,0 +1,54 @@
+"""How much memory each process holds in the course of a run, and which of them have grown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.chaos.troubled import TroubledStack
+
+SETTLED_S = 20.0
+MIB = 1024 * 1024
+# Far over what allocators and caches of a settled process still take, and far under a leak of minutes under load. A
+# Java process fills its heap of 384 MiB before it gives anything back.
+MOST_GROWN = {"kafka": 400 * MIB}
+MOST_GROWN_OF_OTHERS = 48 * MIB
+
+
+@dataclass
+class Grown:
+    """A process that began at `began`: its resident bytes when it was `SETTLED_S` old, and now."""
+
+    began: float
+    before: int
+    now: int
+
+    @property
+    def bytes(self) -> int:
+        return self.now - self.before
+
+
+class Memory:
+    """Of each name, the process that grew most."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, float], Grown] = {}
+
+    def look(self, stack: TroubledStack, now: float) -> None:
+        for name, (began, resident) in stack.resident().items():
+            if now - began >= SETTLED_S:
+                self._of.setdefault((name, began), Grown(began, resident, resident)).now = resident
+
+    def most(self) -> dict[str, Grown]:
+        found: dict[str, Grown] = {}
+        for (name, _), grown in self._of.items():
+            if name not in found or grown.bytes > found[name].bytes:
+                found[name] = grown
+        return dict(sorted(found.items()))
+
+    def too_much(self) -> dict[str, int]:
+        """By how many MiB each has grown that has grown more than it may."""
+        return {
+            name: grown.bytes // MIB
+            for name, grown in self.most().items()
+            if grown.bytes > MOST_GROWN.get(name, MOST_GROWN_OF_OTHERS)
+        }
