@@ -71,7 +71,6 @@ class Client:
         self._streams: list[Heard] = []
         self._requests: list[Request] = []
         self._cuts = list(ask.cuts)
-        self._stop_asked = False
         self._thread = threading.Thread(target=self.run, name=f"client {name}", daemon=True)
 
     def start(self) -> Client:

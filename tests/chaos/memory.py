@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.chaos.troubled import TroubledStack
+from tests.checker.violation import Violation
 
 SETTLED_S = 20.0
 MIB = 1024 * 1024
@@ -45,10 +46,9 @@ class Memory:
                 found[name] = grown
         return dict(sorted(found.items()))
 
-    def too_much(self) -> dict[str, int]:
-        """By how many MiB each has grown that has grown more than it may."""
-        return {
-            name: grown.bytes // MIB
+    def too_much(self) -> list[Violation]:
+        return [
+            Violation("memory", None, (), f"{name}: {grown.bytes // MIB} MiB more", f"at most {most // MIB}")
             for name, grown in self.most().items()
-            if grown.bytes > MOST_GROWN.get(name, MOST_GROWN_OF_OTHERS)
-        }
+            if grown.bytes > (most := MOST_GROWN.get(name, MOST_GROWN_OF_OTHERS))
+        ]

@@ -17,7 +17,7 @@ from tests.checker.rules import asked, check
 from tests.checker.telling import Told, tell
 from tests.checker.violation import Violation
 from tests.services.records import Records
-from topics.catalog import MESSAGES, REPLIES
+from topics.catalog import REPLIES
 from topics.store.sqlite import SqliteStore
 
 # A reply may end so long after its deadline: as long as its supervisor, or the broker, was away and read on again.
@@ -26,6 +26,7 @@ PATIENT_MS = 100_000
 EXPECTED = ("stream", "200", "202", "204", "409", "503")
 
 Whole = Callable[[GenerateRequested], Undisturbed]
+Conversation = tuple[UserId, ConversationId]
 
 
 class Judge:
@@ -93,9 +94,7 @@ class Judge:
                     self._computed[key] = self._whole(entry.event)
         return self._computed
 
-    def _stored(
-        self, clients: Sequence[Client]
-    ) -> dict[tuple[UserId, ConversationId], tuple[tuple[str, str, str], ...]]:
+    def _stored(self, clients: Sequence[Client]) -> dict[Conversation, tuple[tuple[str, str, str], ...]]:
         store = SqliteStore(self.stack.folder / "store.sqlite")
         try:
             conversations = {(UserId(c.ask.user), ConversationId(c.ask.conversation)) for c in clients}

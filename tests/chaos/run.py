@@ -66,10 +66,7 @@ class Run:
         self._wait_for(clients)
         violations = self._until_quiet([*earlier, *clients])
         told = self._judge.told(self._judge.history(clients))
-        grown = [
-            Violation("memory", None, (), f"{name} by {mib} MiB", "flat")
-            for name, mib in self._memory.too_much().items()
-        ]
+        grown = self._memory.too_much()
         return Outcome(
             self._plan, faults.fallen, tuple(clients), tuple(told.values()), self._memory, (*violations, *grown)
         )

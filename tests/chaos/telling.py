@@ -21,7 +21,8 @@ def lines(outcome: Outcome) -> Iterator[str]:
         yield f"  {kind:<14} {sum(of.values()):>3}  {on}"
     yield f"  {'replies':<14} {len(outcome.accepted):>3}  {_counted(_ends(outcome))}"
     resumed = [told for told in outcome.accepted if told.attempt > 1]
-    yield f"  {'resumed':<14} {len(resumed):>3}  attempts at most {max((t.attempt for t in outcome.accepted), default=0)}"
+    most = max((told.attempt for told in outcome.accepted), default=0)
+    yield f"  {'resumed':<14} {len(resumed):>3}  at most {most} attempts"
     streams = [stream for client in outcome.clients for stream in client.streams()]
     again = sum(stream.after is not None for stream in streams)
     yield f"  {'clients':<14} {len(outcome.clients):>3}  {len(streams)} streams, {again} of them resumed"
