@@ -1,4 +1,4 @@
-"""The parts that chaos is made of: plans that repeat, faults that fall where they should, clients that keep every byte."""
+"""The parts of chaos: plans that repeat, faults that fall where they should, clients that keep every byte."""
 
 from __future__ import annotations
 
