@@ -10,9 +10,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.chaos.plan import plan_of
+from tests.chaos.plan import Plan, plan_of
 from tests.chaos.reading import Judge
-from tests.chaos.run import Run
+from tests.chaos.run import Outcome, Run
 from tests.chaos.telling import lines
 from tests.chaos.troubled import TroubledStack
 from tests.chaos.undisturbed import alone
@@ -41,11 +41,7 @@ def one(seed: int, minutes: float, replica: str | None) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with TroubledStack(folder, kind) as stack:
-        judge = Judge(stack, alone(stack.model, kind))
-        try:
-            outcome = Run(plan_of(seed, minutes), stack, judge, say).outcome()
-        finally:
-            judge.close()
+        outcome = outcome_of(stack, plan_of(seed, minutes), kind)
     text = "\n".join(lines(outcome))
     say(f"{text}\n  replica        {kind}")
     if outcome.violations:
@@ -53,6 +49,14 @@ def one(seed: int, minutes: float, replica: str | None) -> bool:
     else:
         shutil.rmtree(folder)
     return not outcome.violations
+
+
+def outcome_of(stack: TroubledStack, plan: Plan, kind: str) -> Outcome:
+    judge = Judge(stack, alone(stack.model, kind))
+    try:
+        return Run(plan, stack, judge, say).outcome()
+    finally:
+        judge.close()
 
 
 def replica_of(seed: int) -> str:

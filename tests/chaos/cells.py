@@ -11,7 +11,7 @@ from dataclasses import replace
 from schemas.reply_records import Stopped
 from tests.chaos.client import Client
 from tests.chaos.plan import REPLICAS, Cut
-from tests.chaos.scene import LONG, Scene, other
+from tests.chaos.scene import LONG, TEXT, Scene, other
 
 ABANDON_AFTER_S = 5.0
 
@@ -38,7 +38,7 @@ def replica_killed_in_mid_stream(scene: Scene) -> None:
 
 
 def successor_killed_during_a_hand_over(scene: Scene) -> None:
-    client = scene.running("handed-over", text=LONG)
+    client = scene.running("handed-over")
     leaves = scene.serving(client)
     assert leaves
     scene.stack.leave(leaves)
@@ -72,7 +72,7 @@ def intake_killed_between_post_and_accepted(scene: Scene) -> None:
 
 
 def supervisor_frozen_while_a_replica_dies(scene: Scene) -> None:
-    clients = [scene.running(f"unwatched-{n}", text=LONG) for n in range(2)]
+    clients = [scene.running(f"unwatched-{n}", text=TEXT * 2, events=5) for n in range(2)]
     spared = {client: scene.serving(client) for client in clients}
     victim = scene.serving(clients[0])
     assert victim
@@ -139,7 +139,7 @@ def listener_gone_without_a_word(scene: Scene) -> None:
 
 
 def listener_back_in_the_last_second(scene: Scene) -> None:
-    client = scene.ask("back", text=LONG, cuts=(Cut(10, "reset", ABANDON_AFTER_S - 1),))
+    client = scene.ask("back", text=TEXT * 2, cuts=(Cut(10, "reset", ABANDON_AFTER_S - 1),))
     scene.finish(client)
     assert client.done == "finished"
 
@@ -154,11 +154,11 @@ def edge_dead_and_its_listener_never_back(scene: Scene) -> None:
 
 
 def full_disk_under_the_store(scene: Scene) -> None:
+    crashed = scene.stack.crashes()["history"]
     scene.stack.fill("history")
     client = scene.ask("no-room")
     scene.finish(client)
     assert client.done == "finished"
-    crashed = scene.stack.crashes()["history"]
     scene.until(lambda: scene.stack.crashes()["history"] > crashed)
 
 

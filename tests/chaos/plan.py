@@ -155,7 +155,7 @@ def _faults(random: Random, until_s: float) -> list[Fault]:
         if target not in BROKER or at_s >= broker_from_s:
             found.append(Fault(f"f{len(found)}", kind, target, at_s, _lasts(random, kind)))
             broker_from_s = at_s + BROKER_APART_S if target in BROKER else broker_from_s
-            at_s += random.expovariate(0.28) + (6.0 if target in BROKER else 0.3)
+            at_s += random.expovariate(0.35) + (6.0 if target in BROKER else 0.3)
     return found
 
 

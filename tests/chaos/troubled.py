@@ -11,7 +11,7 @@ import contextlib
 import json
 import resource
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -22,7 +22,7 @@ from infra.local.status import get
 from infra.top import Samples, parse
 from tests.chaos.client import Edges
 from tests.chaos.plan import USERS
-from tests.services.running import MendedStack
+from tests.services.running import MendedStack, until
 from tests.tiny_tokenizer import write_tokenizer
 
 RATE, CONTEXT = 30, 1024
@@ -94,6 +94,9 @@ class TroubledStack(MendedStack):
             if (pid := self.pid(name)) not in limited:
                 _limit(pid, FULL_BYTES)
                 limited.add(pid)
+
+    def until(self, holds: Callable[[], object]) -> None:
+        until(holds, self.mend)
 
     def heal(self) -> None:
         """No fault is left; waits until all is ready."""
