@@ -45,7 +45,7 @@ class Judge:
         """Of everything that has happened so far; some that are found now may be none when all is quiet."""
         history = self.history(clients)
         told = self.told(history)
-        return [*check(history), *_given_up(told), *_unexpected(history)]
+        return [*check(history), *given_up(told), *unexpected(history)]
 
     def told(self, history: History) -> dict[ReplyId, Told]:
         return tell(history.of(REPLIES))
@@ -58,25 +58,10 @@ class Judge:
             requests=tuple(request for client in clients for request in client.requests()),
             undisturbed=self._undisturbed(entries),
             stored=self._stored(clients),
-            left={f"client {client.name} without an end": int(client.done is None) for client in clients} | self.held(),
+            left=_without_end(clients) | held(self.stack),
             grace_ms=GRACE_MS,
             context=CONTEXT,
         )
-
-    def held(self) -> dict[str, int]:
-        """What processes say that they hold for a reply or a client; one that does not say counts."""
-        found: dict[str, int] = {}
-        for name in self.stack.names:
-            if name == "kafka":
-                continue
-            samples = self.stack.metrics(name)
-            found[f"{name} that does not answer"] = int(samples is None)
-            for series, what in HELD.items():
-                for value in (samples or {}).get(series, {}).values():
-                    found[f"{what} of {name}"] = found.get(f"{what} of {name}", 0) + int(value)
-            if f"blocks of {name}" in found:
-                found[f"blocks of {name}"] -= found.pop(f"free blocks of {name}")
-        return found
 
     def _entries(self) -> Iterator[Entry]:
         for topic in CHECKED_TOPICS:
@@ -120,7 +105,27 @@ HELD = {
 }
 
 
-def _given_up(told: dict[ReplyId, Told]) -> Iterator[Violation]:
+def _without_end(clients: Sequence[Client]) -> dict[str, int]:
+    return {f"client {client.name} without an end": int(client.done is None) for client in clients}
+
+
+def held(stack: TroubledStack) -> dict[str, int]:
+    """What processes say that they hold for a reply or a client; one that does not say counts."""
+    found: dict[str, int] = {}
+    for name in stack.names:
+        if name == "kafka":
+            continue
+        samples = stack.metrics(name)
+        found[f"{name} that does not answer"] = int(samples is None)
+        for series, what in HELD.items():
+            for value in (samples or {}).get(series, {}).values():
+                found[f"{what} of {name}"] = found.get(f"{what} of {name}", 0) + int(value)
+        if f"blocks of {name}" in found:
+            found[f"blocks of {name}"] -= found.pop(f"free blocks of {name}")
+    return found
+
+
+def given_up(told: dict[ReplyId, Told]) -> Iterator[Violation]:
     """Replies that had all the time that they needed, and were failed nevertheless."""
     for reply in told.values():
         if reply.state != "failed" or reply.accepted is None or reply.first is None:
@@ -131,7 +136,7 @@ def _given_up(told: dict[ReplyId, Told]) -> Iterator[Violation]:
             yield Violation("given up", reply.reply, (), reply.reason, "an end by the replica or the user")
 
 
-def _unexpected(history: History) -> Iterator[Violation]:
+def unexpected(history: History) -> Iterator[Violation]:
     """Answers that no client of these should ever be given."""
     for request in history.requests:
         for answer in request.answers:

@@ -9,11 +9,14 @@ from typing import Any, cast
 
 import pytest
 
+from infra.top import Samples
 from tests.chaos.client import Client, Edges
 from tests.chaos.faults import Faults
 from tests.chaos.memory import MIB, MOST_GROWN_OF_OTHERS, SETTLED_S, Memory
 from tests.chaos.plan import TARGETS, Ask, Cut, Fault, plan_of
+from tests.chaos.reading import held, unexpected
 from tests.chaos.troubled import TroubledStack
+from tests.checker.history import History, Request
 
 REPLY = "r00000-one"
 TOKENS = 6
@@ -132,3 +135,29 @@ def test_memory_is_compared_with_what_a_settled_process_had() -> None:
         noted.bytes = {"intake": (0.0, resident), "router": (0.0, resident + (now > 40))}
         memory.look(cast(TroubledStack, noted), now)
     assert [violation.found for violation in memory.too_much()] == ["router: 48 MiB more"]
+
+
+def test_what_a_process_holds_or_does_not_say_is_left() -> None:
+    said: dict[str, Samples] = {
+        "edge-0": {"laneway_edge_streams": {(): 2.0}},
+        "replica-0": {"laneway_replica_blocks": {(): 64.0}, "laneway_replica_free_blocks": {(): 61.0}},
+        "router": {"laneway_queue_requests": {(("tier", "paid"),): 1.0, (("tier", "free"),): 3.0}},
+    }
+
+    class Asked:
+        names = ("kafka", "intake", *said)
+        metrics = staticmethod(said.get)
+
+    left = {what: count for what, count in held(cast(TroubledStack, Asked())).items() if count}
+    assert left == {
+        "intake that does not answer": 1,
+        "streams of edge-0": 2,
+        "blocks of replica-0": 3,
+        "queued requests of router": 4,
+    }
+
+
+def test_an_answer_that_no_client_should_get_is_told() -> None:
+    requests = (Request("c", "post", ("202",)), Request("c", "get after 3", ("404",)), Request("d", "post", (), True))
+    [violation] = unexpected(History((), requests=requests))
+    assert violation.found == ("c", "get after 3", "404")
