@@ -17,6 +17,8 @@ chaos: .venv/test ## real processes with faults, and the checker: SEED=7 MINUTES
 	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),2) --runs $(or $(RUNS),1)
 bench-path: .venv/test ## what the way from a replica to a client's socket costs, against a raw reader of the log
 	@$(BIN)/python -m tests.benchmarks.path
+bench-supervisor: .venv/test ## how many open replies a supervisor keeps up with, and its restart
+	@$(BIN)/python -m tests.benchmarks.supervisor
 down: .venv/up ## stop what `make up` runs
 	@$(BIN)/laneway down
 reset: .venv/up ## delete records, conversations and keys; models and jars stay

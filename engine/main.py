@@ -39,6 +39,7 @@ from topics.telemetry.logs import about, start_logging
 from topics.telemetry.watched import WatchedEncoder
 
 TOKEN_DELIVERY_S = 8.0
+SPINS = "10000"  # some ten microseconds
 
 logger = logging.getLogger(__name__)
 
@@ -119,8 +120,9 @@ def _scripted(config: ReplicaConfig, tokenizer: ChatTokenizer) -> Runner:
 
 
 def _model(config: ReplicaConfig, tokenizer: ChatTokenizer) -> Runner:
-    # A thread that spins at a barrier takes the core from the broker and the edge beside it; read when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # A thread that spins long at a barrier takes the core from the broker and the edge beside it, one that never spins
+    # sleeps and wakes thousands of times a step; read when torch is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     import torch
 
     from engine.model_runner import ModelRunner

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.main import SPINS
 from infra.local.kafka import RunningBroker
 from tests.stack import Stack, small_broker
 
-# Torch reads it when it is imported: a thread that spins at a barrier starves the brokers beside the tests.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Torch reads it when it is imported: a thread that spins long at a barrier starves the brokers beside the tests.
+os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
 TESTS = Path(__file__).parent

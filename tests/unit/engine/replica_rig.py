@@ -1,6 +1,6 @@
 """A replica on the in-memory log, driven by hand: requests and commands in, the records of its replies out.
 
-Its runner says the last message again.
+Its runner says the last message again, unless another is given.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from engine.beats import Beats
 from engine.engine import Engine
 from engine.lanes import Lanes
 from engine.replica import Identity, Outbox, Replica
+from engine.runner import Runner
 from engine.scheduler import Limits
 from engine.scripted import ScriptedRunner
 from engine.sequence import Sequence
@@ -39,8 +40,15 @@ ORIGIN = Origin("generate.main.paid", 0, 7)
 class Rig:
     """One slot with its log. `assign` is the router's, `tell` the supervisor's."""
 
-    def __init__(self, tokenizer: ChatTokenizer, capacity: int = 2, blocks: int = 200, recomputations: int = 8) -> None:
-        self.tokenizer, self.writers = tokenizer, count()
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        capacity: int = 2,
+        blocks: int = 200,
+        recomputations: int = 8,
+        runner: Runner | None = None,
+    ) -> None:
+        self.tokenizer, self.writers, self.runner = tokenizer, count(), runner
         self.blocks, self.recomputations = blocks, recomputations
         self.log = MemoryLog({topic.name: topic.partitions for topic in catalog(SIZES)}, lambda: 0)
         self.seen_positions: list[list[int]] = []
@@ -55,7 +63,7 @@ class Rig:
         def note(sequences: list[Sequence]) -> None:
             self.seen_positions.append([sequence.position for sequence in sequences])
 
-        runner = ScriptedRunner(self.tokenizer, before_step=note, num_blocks=self.blocks)
+        runner = self.runner or ScriptedRunner(self.tokenizer, before_step=note, num_blocks=self.blocks)
         engine = Engine(
             runner, Limits(max_running=capacity, reserve=0, recomputations=self.recomputations), clock=lambda: 0.0
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from schemas import reply_records as r
 from schemas.events import DeadLettered, Origin
-from schemas.reply_records import Rejected
 from streams.router import Router
 from streams.runtime.metrics import LAG_SHOWN_S, Lag, StageMeters, StageMetrics
 from streams.runtime.runner import Runner, Shell
@@ -83,6 +84,14 @@ def test_an_end_is_counted_with_its_tokens_and_its_time(settlement: Seen) -> Non
     assert settlement("reply_seconds_sum", tier="paid") == pytest.approx(3)
 
 
+def test_a_reply_that_another_kind_of_replica_has_continued_is_counted(settlement: Seen) -> None:
+    reply, other = reply_id(1), replace(started(2), fingerprint="other")
+    records = (accepted(reply), started(), r.AttemptOpened(2), other, finished(0, 2))
+    settlement.cell.write(*(ROUTES.reply(reply, record) for record in records))
+    settlement.step()
+    assert settlement("replies_mixed_total") == 1
+
+
 def test_lag_is_the_age_of_the_oldest_record_of_a_read_and_passes(settlement: Seen) -> None:
     settlement.cell.write(ROUTES.reply(reply_id(1), accepted(reply_id(1))))
     settlement.now_s += 4
@@ -122,7 +131,7 @@ def test_bad_and_skipped_records_and_dead_letters_are_counted(settlement: Seen) 
 
 def test_reasons_that_anybody_may_write_stay_few(router: Seen) -> None:
     for n in range(100):
-        router.metrics.wrote(ROUTES.reply(reply_id(n), Rejected(f"reason-{n}")))
+        router.metrics.wrote(ROUTES.reply(reply_id(n), r.Rejected(f"reason-{n}")))
     router.metrics.wrote(Output(Place(DEAD_LETTERS, 0), "t", DeadLettered(Origin("t", 0, 0), "s", "e", None, None)))
     families = router.metrics.meters.registry.collect()
     [refused] = [family for family in families if family.name == "laneway_messages_refused"]

@@ -1,7 +1,7 @@
 """Settlement: each accepted reply is paid for once, however often the log is read again."""
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from streams.reply_table import REMEMBERED_MS
 from streams.settlement import Settlement
 from streams.stage import Decision, Message
 from tests.unit.streams.staged import (
+    ONE,
     REPLY_LOG,
     ROUTES,
     T0,
@@ -73,6 +74,13 @@ def test_usage_and_turn_hold_the_tokens_of_the_log_over_all_attempts(settlement:
     assert (usage.attempts, usage.completion_tokens, usage.accepted_ms, usage.ended_ms) == (2, 4, T0, T0 + 9)
     assert (saved.turn.text, bytes(unpack_ids(saved.turn.token_ids))) == ("abcd", b"abcd")
     assert saved.turn.parent == accepted(R1).user_message
+
+
+def test_usage_names_the_fingerprints_of_all_who_wrote_it(settlement: Driven) -> None:
+    other = replace(started(2, TWO), fingerprint="other")
+    settlement.reply(R1, accepted(R1), started(), r.AttemptOpened(2), other, r.AttemptOpened(3), started(3, ONE))
+    [usage] = events(settlement.reply(R1, finished(0, 3, ONE)).committed)
+    assert (usage.fingerprint, usage.fingerprints) == ("print", ("print", "other"))
 
 
 def test_a_checked_reply_counts_what_was_cleared(settlement: Driven) -> None:
