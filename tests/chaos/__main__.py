@@ -15,7 +15,7 @@ from tests.chaos.reading import Judge
 from tests.chaos.run import Outcome, Run
 from tests.chaos.telling import lines
 from tests.chaos.troubled import TroubledStack
-from tests.chaos.undisturbed import alone
+from tests.chaos.undisturbed import undisturbed
 
 KEPT = Path("build/chaos")
 
@@ -52,7 +52,7 @@ def one(seed: int, minutes: float, replica: str | None) -> bool:
 
 
 def outcome_of(stack: TroubledStack, plan: Plan, kind: str) -> Outcome:
-    judge = Judge(stack, alone(stack.model, kind))
+    judge = Judge(stack, undisturbed(stack.model, kind))
     try:
         return Run(plan, stack, judge, say).outcome()
     finally:

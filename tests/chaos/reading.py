@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from schemas.events import GenerateRequested, MessagePosted
 from schemas.ids import ConversationId, ReplyId, UserId
 from streams.supervisor import MOST_ATTEMPTS
 from tests.chaos.client import Client
 from tests.chaos.troubled import CONTEXT, TroubledStack
+from tests.chaos.undisturbed import Whole
 from tests.checker.history import CHECKED_TOPICS, Asked, Entry, History, Undisturbed
 from tests.checker.rules import asked, check
 from tests.checker.telling import Told, tell
@@ -25,12 +26,11 @@ GRACE_MS = 60_000
 PATIENT_MS = 100_000
 EXPECTED = ("stream", "200", "202", "204", "409", "503")
 
-Whole = Callable[[GenerateRequested], Undisturbed]
 Conversation = tuple[UserId, ConversationId]
 
 
 class Judge:
-    """`whole` computes what the reply to a request is when nothing goes wrong."""
+    """`whole` computes what the replies to requests are when nothing goes wrong."""
 
     def __init__(self, stack: TroubledStack, whole: Whole) -> None:
         self.stack = stack
@@ -72,11 +72,12 @@ class Judge:
     def _undisturbed(self, entries: Sequence[Entry]) -> dict[Asked, Undisturbed]:
         """Of every message that became a request, by the first of its requests."""
         posted = {e.event.reply: asked(e.event) for e in entries if isinstance(e.event, MessagePosted)}
-        for entry in entries:
-            if isinstance(entry.event, GenerateRequested) and entry.event.attempt == 1:
-                key = posted.get(entry.event.reply)
-                if key is not None and key not in self._computed:
-                    self._computed[key] = self._whole(entry.event)
+        first: dict[ReplyId, GenerateRequested] = {}
+        for request in (e.event for e in entries if isinstance(e.event, GenerateRequested) and e.event.attempt == 1):
+            if request.reply in posted and posted[request.reply] not in self._computed:
+                first.setdefault(request.reply, request)
+        for reply, whole in self._whole(first.values()).items():
+            self._computed[posted[reply]] = whole
         return self._computed
 
     def _stored(self, clients: Sequence[Client]) -> dict[Conversation, tuple[tuple[str, str, str], ...]]:

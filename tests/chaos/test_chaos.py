@@ -16,7 +16,7 @@ from tests.chaos.run import Run
 from tests.chaos.scene import Scene
 from tests.chaos.telling import lines
 from tests.chaos.troubled import TroubledStack
-from tests.chaos.undisturbed import alone
+from tests.chaos.undisturbed import undisturbed
 
 SEED, MINUTES = 1, 1.0
 
@@ -31,7 +31,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TroubledStack
 
 @pytest.fixture(scope="module")
 def scene(troubled: TroubledStack) -> Iterator[Scene]:
-    judge = Judge(troubled, alone(troubled.model, "scripted"))
+    judge = Judge(troubled, undisturbed(troubled.model, "scripted"))
     made = Scene(troubled, judge)
     yield made
     made.close()

@@ -11,7 +11,7 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.reading import Judge
 from tests.chaos.scene import LONG, Scene
 from tests.chaos.troubled import TroubledStack
-from tests.chaos.undisturbed import alone
+from tests.chaos.undisturbed import undisturbed
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def on_three(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "LANEWAY_REPLICAS": "1",
     }
     with TroubledStack(tmp_path_factory.mktemp("on-three"), env=env) as stack:
-        judge = Judge(stack, alone(stack.model, "scripted"))
+        judge = Judge(stack, undisturbed(stack.model, "scripted"))
         scene = Scene(stack, judge)
         yield scene
         scene.close()

@@ -1,8 +1,9 @@
-"""What the reply to a request is when nothing goes wrong: the request of the log through one engine, alone."""
+"""What the replies to requests are when nothing goes wrong: requests of the log through one engine, without a log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from engine.detokenizer import Detokenizer
@@ -13,17 +14,20 @@ from engine.scripted import ScriptedRunner
 from engine.sequence import Sequence
 from engine.transcript import Token, Transcript
 from schemas.events import GenerateRequested, unpack_ids
+from schemas.ids import ReplyId
 from schemas.tokenizer import ChatTokenizer
 from tests.checker.history import Undisturbed
 
-BLOCKS = 128
+BLOCKS = 1024
+
+Whole = Callable[[Iterable[GenerateRequested]], dict[ReplyId, Undisturbed]]
 
 
-def alone(model: Path, replica: str) -> Callable[[GenerateRequested], Undisturbed]:
+def undisturbed(model: Path, replica: str) -> Whole:
     """Computes replies as a `scripted` or `model` replica of that folder does."""
     tokenizer = ChatTokenizer.load(model)
     runner = ScriptedRunner(tokenizer, num_blocks=BLOCKS) if replica == "scripted" else _model(model, tokenizer)
-    return lambda request: _generated(runner, tokenizer, request)
+    return lambda requests: _generated(runner, tokenizer, requests)
 
 
 def _model(model: Path, tokenizer: ChatTokenizer) -> Runner:
@@ -36,17 +40,26 @@ def _model(model: Path, tokenizer: ChatTokenizer) -> Runner:
     return ModelRunner.load(model, BLOCKS, tokenizer.eos_ids)
 
 
-def _generated(runner: Runner, tokenizer: ChatTokenizer, request: GenerateRequested) -> Undisturbed:
-    sequence = Sequence(request.reply, 1, unpack_ids(request.prompt), request.sampling)
-    transcript = Transcript(sequence, Detokenizer(tokenizer.piece, request.sampling.stop), tokenizer.eos_ids)
+def _generated(
+    runner: Runner, tokenizer: ChatTokenizer, requests: Iterable[GenerateRequested]
+) -> dict[ReplyId, Undisturbed]:
     engine = Engine(runner, Limits(), clock=lambda: 0.0)
-    engine.add(sequence)
-    tokens: list[Token] = []
-    while True:
-        for _, outcome in engine.step():
+    transcripts: dict[ReplyId, Transcript] = {}
+    tokens: defaultdict[ReplyId, list[Token]] = defaultdict(list)
+    found: dict[ReplyId, Undisturbed] = {}
+    for request in requests:
+        sequence = Sequence(request.reply, 1, unpack_ids(request.prompt), request.sampling)
+        detokenizer = Detokenizer(tokenizer.piece, request.sampling.stop)
+        transcripts[request.reply] = Transcript(sequence, detokenizer, tokenizer.eos_ids)
+        engine.add(sequence)
+    while engine.has_work:
+        for sequence, outcome in engine.step():
             if isinstance(outcome, Change):
                 continue
-            advance = transcript.take(outcome)
-            tokens += advance.tokens
+            advance, so_far = transcripts[sequence.reply].take(outcome), tokens[sequence.reply]
+            so_far += advance.tokens
             if advance.finish_reason:
-                return Undisturbed(tuple(t.id for t in tokens), tuple(t.text for t in tokens), advance.finish_reason)
+                ids, texts = tuple(token.id for token in so_far), tuple(token.text for token in so_far)
+                found[sequence.reply] = Undisturbed(ids, texts, advance.finish_reason)
+                engine.finish(sequence)
+    return found
