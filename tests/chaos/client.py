@@ -83,9 +83,10 @@ class Client:
         while self.done is None and time.monotonic() < until:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 self._visit(edge)
+            in_vain = self._in_vain()
             if self.done is None:
                 edge = self._random.randrange(len(self.edges.urls))
-                time.sleep(self._random.uniform(0.05, 0.4))
+                time.sleep(self._random.uniform(0.05, 0.4) * (1 + min(in_vain, 10)))
 
     def streams(self) -> list[Stream]:
         return [Stream(self.name, one.reply, one.after, bytes(one.body), one.whole) for one in self._streams]
@@ -97,6 +98,10 @@ class Client:
         """Lets go of the connections that it left open and unread."""
         while self.unread:
             self.unread.pop().close()
+
+    def _in_vain(self) -> int:
+        """How many of its requests in a row were the last that got no answer."""
+        return next((n for n, one in enumerate(reversed(self._requests)) if not one.broken), len(self._requests))
 
     def _visit(self, edge: int) -> None:
         """One request. Raises OSError or HTTPException when the connection is lost."""

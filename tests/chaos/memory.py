@@ -12,14 +12,13 @@ MIB = 1024 * 1024
 # Far over what allocators and caches of a settled process still take, and far under a leak of minutes under load. A
 # Java process fills its heap of 384 MiB before it gives anything back.
 MOST_GROWN = {"kafka": 400 * MIB}
-MOST_GROWN_OF_OTHERS = 48 * MIB
+MOST_GROWN_OF_OTHERS = 96 * MIB
 
 
 @dataclass
 class Grown:
-    """A process that began at `began`: its resident bytes when it was `SETTLED_S` old, and now."""
+    """The resident bytes of a process when it had been ready for `SETTLED_S`, and now."""
 
-    began: float
     before: int
     now: int
 
@@ -32,12 +31,14 @@ class Memory:
     """Of each name, the process that grew most."""
 
     def __init__(self) -> None:
+        self._ready: dict[tuple[str, float], float] = {}
         self._of: dict[tuple[str, float], Grown] = {}
 
     def look(self, stack: TroubledStack, now: float) -> None:
+        """`stack` tells of those that are ready, each named by when it began."""
         for name, (began, resident) in stack.resident().items():
-            if now - began >= SETTLED_S:
-                self._of.setdefault((name, began), Grown(began, resident, resident)).now = resident
+            if now - self._ready.setdefault((name, began), now) >= SETTLED_S:
+                self._of.setdefault((name, began), Grown(resident, resident)).now = resident
 
     def most(self) -> dict[str, Grown]:
         found: dict[str, Grown] = {}

@@ -21,6 +21,7 @@ from tests.checker.violation import Violation
 
 LOOK_EVERY_S, JUDGE_EVERY_S = 1.0, 2.0
 QUIET_WITHIN_S = 90.0
+ENDERS = ("kafka", "supervisor")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Run:
     def __init__(self, plan: Plan, stack: TroubledStack, judge: Judge, say: Callable[[str], None]) -> None:
         self._plan, self._stack, self._judge, self._say = plan, stack, judge, say
         self._memory = Memory()
-        self._looked = 0.0
+        self._looked = time.monotonic()
 
     def outcome(self, earlier: tuple[Client, ...] = ()) -> Outcome:
         due = [pair for ask in self._plan.asks for pair in clients_of(ask, self._stack.edges_of(ask.user))]
@@ -60,7 +61,7 @@ class Run:
             faults.happen(now_s)
             self._pass()
         self._say("all faults are over")
-        self._stack.heal()
+        self._heal()
         probe = Ask("probe", "ann", "probe", "is anybody there?", 0.0)
         clients += [client.start() for _, client in clients_of(probe, self._stack.edges_of(probe.user))]
         self._wait_for(clients)
@@ -71,11 +72,17 @@ class Run:
             self._plan, faults.fallen, tuple(clients), tuple(told.values()), self._memory, (*violations, *grown)
         )
 
+    def _heal(self) -> None:
+        began = time.monotonic()
+        self._stack.heal()
+        self._judge.away_s += time.monotonic() - began
+
     def _pass(self) -> None:
         self._stack.mend()
-        if time.monotonic() - self._looked > LOOK_EVERY_S:
+        if (since_s := time.monotonic() - self._looked) > LOOK_EVERY_S:
             self._looked = time.monotonic()
-            self._memory.look(self._stack, time.time())
+            self._memory.look(self._stack, self._looked)
+            self._judge.away_s += 0 if all(map(self._stack.up, ENDERS)) else since_s
         time.sleep(0.03)
 
     def _wait_for(self, clients: list[Client]) -> None:

@@ -63,7 +63,8 @@ class TroubledStack(MendedStack):
 
     def up(self, name: str) -> bool:
         """Whether it is ready, and runs."""
-        return next(row.state for row in self._rows() if row.name == name) == State.READY and not self.frozen(name)
+        ready = next(row.state for row in self._rows() if row.name == name) == State.READY
+        return ready and psutil.pid_exists(self.pid(name)) and not self.frozen(name)
 
     def frozen(self, name: str) -> bool:
         return self._process(name).status() == psutil.STATUS_STOPPED
@@ -121,9 +122,9 @@ class TroubledStack(MendedStack):
                 self.thaw(name)
 
     def resident(self) -> dict[str, tuple[float, int]]:
-        """When each process began, and its resident bytes."""
+        """When each process that is ready began, and its resident bytes."""
         found: dict[str, tuple[float, int]] = {}
-        for name in self.names:
+        for name in filter(self.up, self.names):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = self._process(name)
                 with process.oneshot():
