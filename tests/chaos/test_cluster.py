@@ -15,7 +15,7 @@ from tests.chaos.undisturbed import undisturbed
 
 
 @pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         made.wait_ready()
@@ -25,9 +25,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def on_three(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def on_three(three: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     env = {
-        "LANEWAY_KAFKA": cluster.bootstrap,
+        "LANEWAY_KAFKA": three.bootstrap,
         "LANEWAY_KAFKA_REPLICATION": "3",
         "LANEWAY_SPLIT_STAGES": "false",
         "LANEWAY_REPLICAS": "1",
@@ -40,14 +40,14 @@ def on_three(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
         judge.close()
 
 
-def test_a_leader_lost_in_the_middle_of_replies_costs_none(cluster: Cluster, on_three: Scene) -> None:
+def test_a_leader_lost_in_the_middle_of_replies_costs_none(three: Cluster, on_three: Scene) -> None:
     clients = [on_three.running(f"led-{n}", text=LONG, edge=n % 2) for n in range(4)]
     assert clients[0].reply
-    leader = cluster.leader(reply_partition(clients[0].reply))
-    cluster.kill(leader)
+    leader = three.leader(reply_partition(clients[0].reply))
+    three.kill(leader)
     clients.append(on_three.ask("led-after"))
     on_three.finish(*clients)
     assert {client.done for client in clients} == {"finished"}
-    assert cluster.leader(reply_partition(clients[0].reply)) != leader
-    cluster.begin(leader)
+    assert three.leader(reply_partition(clients[0].reply)) != leader
+    three.begin(leader)
     assert on_three.verdict() == []
