@@ -122,13 +122,15 @@ class TroubledStack(MendedStack):
                 self.thaw(name)
 
     def resident(self) -> dict[str, tuple[float, int]]:
-        """When each process that is ready began, and its resident bytes."""
+        """When each process that is ready began, and its resident bytes, but for those of files: torch's libraries come
+        into memory a page at a time."""
         found: dict[str, tuple[float, int]] = {}
         for name in filter(self.up, self.names):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = self._process(name)
                 with process.oneshot():
-                    found[name] = process.create_time(), process.memory_info().rss
+                    memory = process.memory_info()
+                    found[name] = process.create_time(), memory.rss - memory.shared
         return found
 
     def metrics(self, name: str) -> Samples | None:
