@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --python $(BIN)/python
 COMPILE := $(BIN)/uv pip compile --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --universal
 help: ## this menu
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 up: .venv/up ## run Kafka, the stages, a model replica and two edges here; Ctrl-C stops
 	@$(BIN)/laneway up
 test: .venv/test ## all tests, with a real Kafka broker
@@ -15,10 +15,8 @@ simulate: .venv/test ## the whole pipeline on virtual time, with faults: SEED=7 
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --only "$(ONLY)",--runs $(or $(RUNS),1000) --first $(or $(FIRST),0))
 chaos: .venv/test ## real processes with faults, and the checker: SEED=7 MINUTES=2, RUNS=12 seeds one after the other
 	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),2) --runs $(or $(RUNS),1)
-bench-path: .venv/test ## what the way from a replica to a client's socket costs, against a raw reader of the log
-	@$(BIN)/python -m tests.benchmarks.path
-bench-supervisor: .venv/test ## how many open replies a supervisor keeps up with, and its restart
-	@$(BIN)/python -m tests.benchmarks.supervisor
+bench-path bench-faults bench-supervisor: .venv/test ## measurements: an edge's latency, deaths and cuts under load, a supervisor
+	@$(BIN)/python -m tests.benchmarks.$(@:bench-%=%)
 down: .venv/up ## stop what `make up` runs
 	@$(BIN)/laneway down
 reset: .venv/up ## delete records, conversations and keys; models and jars stay

@@ -16,6 +16,7 @@ from edge import chat_completions, chat_page, conversations, errors, messages, m
 from edge.access import CSRF_HEADER
 from edge.config import EdgeConfig
 from edge.edge import Edge
+from edge.extensions import is_gone
 from edge.metrics import Metrics
 from edge.openapi import document
 from edge.traced import Traced
@@ -49,13 +50,12 @@ HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", 
 EXPOSED = ("Retry-After", "WWW-Authenticate", "X-Request-ID")
 
 
-def build(config: EdgeConfig, opened: Opened) -> ASGIApp:
+def build(config: EdgeConfig, opened: Opened, metrics: Metrics) -> ASGIApp:
     """The application; `opened` opens the edge on the loop when the server starts, and closes it at the end.
 
     What every answer gets lies around all of it, so that the answer to a crash, which Starlette gives outside of an
     app's own middleware, gets it as well.
     """
-    metrics = Metrics()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -105,15 +105,15 @@ class Named:
 
 
 class Counted:
-    """Counts requests by method and status, as they are answered."""
+    """Counts requests by method and status, as they are answered; what nobody is left to hear is no answer."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._requests = app, metrics.requests
+        self._app, self._answered = app, metrics.answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def counting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._requests.labels(scope["method"], message["status"]).inc()
+            if message["type"] == "http.response.start" and not is_gone(scope):
+                self._answered(scope["method"], message["status"])
             await send(message)
 
         await self._app(scope, receive, counting if scope["type"] == "http" else send)

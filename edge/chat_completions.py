@@ -16,12 +16,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from edge import chunks
+from edge.auth import Caller
+from edge.bodies import body_of
 from edge.chunks import Chunks
 from edge.completion_requests import CompletionRequest, read_completion
 from edge.edge import Edge, Listener, caller_of, edge_of
 from edge.errors import ApiError, BadRequest, NotFound, NotNow, error_body, error_response
 from edge.frames import data_frame
-from edge.messages import RETRY_AFTER_S, decide, first_reply, read_body, refusal
+from edge.messages import RETRY_AFTER_S, decide, first_reply, refusal
 from edge.requests import read_client_key
 from edge.sse import MOST_FRAMES_A_SEND, ReplyResponse, rings
 from edge.tails import SharedView
@@ -40,9 +42,29 @@ async def create_completion(request: Request) -> Response:
             f"Last-Event-ID={cursor[:20]!r}: chunks of a completion have no ids; events of a reply have some",
             param="Last-Event-ID",
         )
-    body = await read_body(request, edge.config.max_body)
-    asked = read_completion(body, edge.config.defaults)
-    posted = MessagePosted(
+    async with body_of(request) as body:
+        asked = read_completion(body, edge.config.defaults)
+        posted = _posted(edge, caller, client_key, asked)
+        request.state.request_id = posted.reply
+        with edge.tails.following(posted.reply) as shared:
+            await decide(edge, shared, posted, len(body))
+            match shared.view.reply.end:
+                case Rejected(reason="model_not_found", detail=detail):
+                    raise NotFound(detail, param="model", code="model_not_found")
+                case Rejected() as rejected:
+                    raise refusal(rejected, "messages")
+                case Redirected(to=target):
+                    first = first_reply(edge, posted.conversation, target)
+                    request.state.request_id = first
+                    with edge.tails.reading(first) as before:
+                        if await edge.look_up(before) and before.view.owner == caller.user:
+                            return _answer(edge, before, asked, repeatable=True)
+                    raise NotNow(f"reply {first} to the first of these requests cannot be read now", retry_after_s=1)
+            return _answer(edge, shared, asked, repeatable=bool(client_key))
+
+
+def _posted(edge: Edge, caller: Caller, client_key: str, asked: CompletionRequest) -> MessagePosted:
+    return MessagePosted(
         user=caller.user,
         account=caller.account,
         plan=caller.plan,
@@ -57,22 +79,6 @@ async def create_completion(request: Request) -> Response:
         on_disconnect="cancel",
         messages=asked.messages,
     )
-    request.state.request_id = posted.reply
-    with edge.tails.following(posted.reply) as shared:
-        await decide(edge, shared, posted)
-        match shared.view.reply.end:
-            case Rejected(reason="model_not_found", detail=detail):
-                raise NotFound(detail, param="model", code="model_not_found")
-            case Rejected() as rejected:
-                raise refusal(rejected, "messages")
-            case Redirected(to=target):
-                first = first_reply(edge, posted.conversation, target)
-                request.state.request_id = first
-                with edge.tails.reading(first) as before:
-                    if await edge.look_up(before) and before.view.owner == caller.user:
-                        return _answer(edge, before, asked, repeatable=True)
-                raise NotNow(f"reply {first} to the first of these requests cannot be read now", retry_after_s=1)
-        return _answer(edge, shared, asked, repeatable=bool(client_key))
 
 
 def conversation_of(client_key: str) -> ConversationId:

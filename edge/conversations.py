@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from edge.bodies import body_of
 from edge.edge import Edge, caller_of, edge_of
 from edge.errors import BadRequest, NotFound, NotNow, shown
-from edge.messages import read_body
 from edge.requests import read_limit, read_title
 from edge.responses import json_response
 from schemas.events import ConversationDeleted, ConversationRenamed, TurnSaved
@@ -67,7 +67,8 @@ async def get_conversation(request: Request) -> Response:
 
 async def rename_conversation(request: Request) -> Response:
     edge, caller, conversation = edge_of(request), caller_of(request), _named(request)
-    title = read_title(await read_body(request, edge.config.max_body))
+    async with body_of(request) as body:
+        title = read_title(body)
     await _existing(edge, caller.user, conversation)
 
     def renamed(store: Store) -> Conversation | None:

@@ -20,7 +20,9 @@ from edge.config import EdgeConfig
 from edge.errors import NotNow
 from edge.metrics import Metrics
 from edge.pulse import Pulse
+from edge.room import Room
 from edge.tails import SharedView, Tails
+from edge.turns import Turns
 from edge.view import ReplyView
 from edge.writer import Writer
 from schemas.codec import Codec
@@ -78,6 +80,7 @@ class Edge:
             WatchedEncoder(around.codec, around.sizes, self.incarnation, metrics.wrote, around.spans),
         )
         metrics.follow(self.missing, lambda: self.writer.working is not False)
+        self.bodies, self.turns = Room(), Turns()
         self.streams = 0
         self.pulse = Pulse(config.keep_alive, config.send_timeout)
         self.leaving = self.draining = False

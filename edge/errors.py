@@ -28,6 +28,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
+from edge.extensions import is_gone
+
 SHOWN_CHARACTERS = 60
 
 
@@ -119,7 +121,7 @@ def error_response(error: ApiError) -> Response:
 async def refused(request: Request, error: Exception) -> Response:
     """Starlette's handler for ApiError."""
     assert isinstance(error, ApiError)
-    request.app.state.refused(error.code_shown)
+    _count(request, error.code_shown)
     return error_response(error)
 
 
@@ -127,11 +129,16 @@ async def not_routed(request: Request, error: Exception) -> Response:
     """Starlette's handler for what its router refuses: an unknown path or method."""
     assert isinstance(error, HTTPException)
     code = HTTPStatus(error.status_code).name.lower()
-    request.app.state.refused(code)
+    _count(request, code)
     headers = {"Allow": ", ".join(allowed(request))} if error.status_code == 405 else error.headers
     message = f"{request.method} {shown(request.url.path)}: {HTTPStatus(error.status_code).phrase.lower()}"
     body = error_body(message, ApiError.type, code)
     return Response(body, error.status_code, headers, "application/json")
+
+
+def _count(request: Request, code: str) -> None:
+    if not is_gone(request.scope):
+        request.app.state.refused(code)
 
 
 def allowed(request: Request) -> list[str]:
@@ -143,7 +150,7 @@ def allowed(request: Request) -> list[str]:
 
 async def crashed(request: Request, _: Exception) -> Response:
     """Starlette's handler for what nobody expected; the server logs the traceback, the client sees none of it."""
-    request.app.state.refused(Internal.code)
+    _count(request, Internal.code)
     return error_response(Internal("something went wrong on this server; the error is logged", retry_after_s=1))
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -20,6 +19,7 @@ from edge.metrics import Metrics
 from edge.seal import Sealer
 from edge.server import EdgeServer
 from edge.tails import Tails
+from edge.tls import tls_of
 from edge.tokens import BadKeySet, Tokens
 from edge.traced import RequestSpans
 from schemas.codec import Codec
@@ -43,7 +43,9 @@ class EdgeProcess:
         self._config, self._around = config, around
         self.failure: BaseException | None = None
         self.edge: Edge | None = None
-        self.server = EdgeServer(build(config, self._opened), replace(config, port=port), self._drain, self._hurry)
+        metrics = Metrics()
+        app = build(config, self._opened, metrics)
+        self.server = EdgeServer(app, replace(config, port=port), metrics, self._drain, self._hurry)
 
     def run(self) -> None:
         """Serves until a signal comes or `failure` does."""
@@ -93,8 +95,7 @@ def open_access(config: EdgeConfig) -> Access:
 def check_certificate(config: EdgeConfig) -> None:
     """Raises SettingError when TLS is asked for and cannot be spoken."""
     try:
-        if config.certificate:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.certificate, config.certificate_key or None)
+        tls_of(config)
     except OSError as error:
         files = f"LANEWAY_TLS_CERTIFICATE={config.certificate!r}, LANEWAY_TLS_KEY={config.certificate_key!r}"
         raise SettingError(f"{files}: expected a certificate chain and its key, as PEM: {error}") from error

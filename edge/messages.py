@@ -11,12 +11,13 @@ import time
 import uuid
 from collections.abc import Mapping
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from edge.auth import Caller
+from edge.bodies import body_of
 from edge.edge import Edge, caller_of, edge_of
-from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, TooLarge, shown
+from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, shown
 from edge.requests import MessageRequest, read_client_key, read_conversation, read_cursor, read_message
 from edge.responses import json_response
 from edge.saved import saved_reply, saved_stream
@@ -48,20 +49,20 @@ async def post_message(request: Request) -> Response:
     edge, caller = edge_of(request), caller_of(request)
     conversation = read_conversation(request.path_params["conversation"])
     client_key = read_client_key(request.headers.get("Idempotency-Key")) or f"edge-{uuid.uuid4().hex}"
-    body = await read_body(request, edge.config.max_body)
-    asked = read_message(body, edge.config.defaults)
-    cursor_of(request)
-    posted = message_posted(edge, caller, conversation, client_key, asked)
-    request.state.request_id = posted.reply
-    with edge.tails.following(posted.reply) as shared:
-        await decide(edge, shared, posted)
-        match shared.view.reply.end:
-            case Rejected() as rejected:
-                raise refusal(rejected, "text")
-            case Redirected(to=target):
-                request.state.request_id = target
-                return await _answer_of(request, edge, caller, conversation, target)
-        return _answer(request, edge, conversation, shared)
+    async with body_of(request) as body:
+        asked = read_message(body, edge.config.defaults)
+        cursor_of(request)
+        posted = message_posted(edge, caller, conversation, client_key, asked)
+        request.state.request_id = posted.reply
+        with edge.tails.following(posted.reply) as shared:
+            await decide(edge, shared, posted, len(body))
+            match shared.view.reply.end:
+                case Rejected() as rejected:
+                    raise refusal(rejected, "text")
+                case Redirected(to=target):
+                    request.state.request_id = target
+                    return await _answer_of(request, edge, caller, conversation, target)
+            return _answer(request, edge, conversation, shared)
 
 
 def message_posted(
@@ -83,22 +84,6 @@ def message_posted(
     )
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The request's body. Raises TooLarge before more than `most` bytes are held, BadRequest when it breaks off."""
-    declared = request.headers.get("Content-Length", "")
-    if declared.isdecimal() and int(declared) > most:
-        raise TooLarge(f"Content-Length={declared}: expected at most {most} bytes")
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > most:
-                raise TooLarge(f"the body is over {most} bytes")
-    except ClientDisconnect:
-        raise BadRequest(f"the body broke off after {len(body)} bytes", code="incomplete_body") from None
-    return bytes(body)
-
-
 def refusal(rejected: Rejected, prompt: str) -> ApiError:
     """Intake's refusal as HTTP has it; a reason that this version does not know is an internal error. `prompt` is the
     field that the prompt was made of.
@@ -114,8 +99,15 @@ def refusal(rejected: Rejected, prompt: str) -> ApiError:
     return kind(message, param=param, code=rejected.reason, retry_after_s=after_s)
 
 
-async def decide(edge: Edge, shared: SharedView, posted: MessagePosted) -> None:
-    """Sends the message and waits until the log says what became of it. Raises NotNow."""
+async def decide(edge: Edge, shared: SharedView, posted: MessagePosted, size: int) -> None:
+    """Sends the message, `size` bytes long, when it is its user's turn, and waits until the log says what became of it.
+    Raises OverQuota, NotNow.
+    """
+    async with edge.turns.turn(posted.user, size, edge.config.accept_timeout):
+        await _decided(edge, shared, posted)
+
+
+async def _decided(edge: Edge, shared: SharedView, posted: MessagePosted) -> None:
     outcome = edge.writer.send(edge.routes.message(posted.user, posted))
     outcome.add_done_callback(lambda _: shared.ring())
     view, began = shared.view, time.perf_counter()

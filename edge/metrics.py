@@ -47,7 +47,7 @@ METRICS = (
 class Metrics:
     def __init__(self) -> None:
         registry = self.registry = new_registry()
-        self.requests, self.streams, self.slow = REQUESTS.on(registry), STREAMS.on(registry), SLOW.on(registry)
+        self._requests, self.streams, self.slow = REQUESTS.on(registry), STREAMS.on(registry), SLOW.on(registry)
         self.skipped, self.accept_seconds = SKIPPED.on(registry), ACCEPT.on(registry)
         self._refused, self._written = REFUSED.on(registry), WRITTEN.on(registry)
         self._first_token, self._between_tokens = FIRST_TOKEN.on(registry), BETWEEN_TOKENS.on(registry)
@@ -57,6 +57,9 @@ class Metrics:
         """The running edge tells whether it is ready, and whether the log takes what it writes."""
         READY.on(self.registry).set_function(lambda: not missing())
         WRITES.on(self.registry).set_function(writes)
+
+    def answered(self, method: str, status: int) -> None:
+        self._requests.labels(method, status).inc()
 
     def refused(self, code: str) -> None:
         self._refused.labels(self._codes(code)).inc()

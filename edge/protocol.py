@@ -1,26 +1,30 @@
 """One connection: uvicorn's HTTP/1.1, bounded in what a client can make it hold and in how long it can keep it waiting.
 
-A head has a size and a time, a body has to arrive, a reader has to read, and there are only so many connections. Who
-breaks a bound is told so, unless a response is on its way to it: then the connection is cut.
+A head has a size and a time, a body has to arrive, a reader has to read, there are only so many connections, and all
+together hold only so much of requests that are not answered. Who breaks a bound is told so, unless a response is on its
+way to it: then the connection is cut.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import httptools
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from edge.errors import ApiError, BadRequest, HeadTooLarge, NotNow, TooSlow, error_body
-from edge.sse import ABORT
+from edge.errors import ApiError, BadRequest, HeadTooLarge, NotNow, TooSlow, error_response, request_id
+from edge.extensions import ABORT, GONE
+from edge.metrics import Metrics
+from edge.room import Room, Share
 
 MOST_HEAD = 64 * 1024
 MOST_PIPELINED = 16
@@ -28,24 +32,41 @@ HEAD_TIMEOUT_S = 10.0
 BODY_PAUSE_S = 10.0
 BODY_TIMEOUT_S = 60.0
 UNSENT = 64 * 1024
+NO_METHOD = "none"
+HEADER_COST = 128  # what Python takes for a header beside its bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`of_address`: connections from one address, at most; 0: no limit. `addresses` counts those that are open."""
+    """`of_address`: connections from one address, at most; 0: no limit. `addresses` counts those that are open, `room`
+    is for what they hold of requests that are not answered.
+    """
 
     send_timeout_s: float
     connections: int
     of_address: int
     addresses: Counter[str] = field(default_factory=Counter)
+    room: Room = field(default_factory=Room)
+
+    def enter(self, address: str, connections: int) -> bool:
+        """Counts a connection; False for one too many of the so many that are open."""
+        self.addresses[address] += 1
+        return connections <= self.connections and not 0 < self.of_address < self.addresses[address]
+
+    def leave(self, address: str) -> None:
+        self.addresses[address] -= 1
+        if not self.addresses[address]:
+            del self.addresses[address]
 
 
 class Served(uvicorn.Config):
-    """What uvicorn is told, and the bounds of this edge."""
+    """What uvicorn is told, this edge's bounds, and where it counts; `tls` if it speaks that, which `http` sees to."""
 
-    def __init__(self, app: ASGIApp, bounds: Bounds, **told: Any) -> None:
-        super().__init__(cast(ASGI3Application, app), http=EdgeProtocol, **told)
-        self.bounds = bounds
+    def __init__(
+        self, app: ASGIApp, bounds: Bounds, metrics: Metrics, tls: ssl.SSLContext | None = None, **told: Any
+    ) -> None:
+        super().__init__(cast(ASGI3Application, app), **told)
+        self.bounds, self.metrics, self.tls = bounds, metrics, tls
 
 
 class EdgeProtocol(HttpToolsProtocol):
@@ -62,24 +83,24 @@ class EdgeProtocol(HttpToolsProtocol):
     _in_message = _in_body = False
     _unseen = _head = 0
     _body_began = 0.0
+    _share: Share
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         set_options(transport.get_extra_info("socket"), self.config.bounds.send_timeout_s)
         self._address = self.client[0] if self.client else ""
+        self._heads: deque[int] = deque()
         bounds = self.config.bounds
-        bounds.addresses[self._address] += 1
-        if len(self.connections) > bounds.connections or 0 < bounds.of_address < bounds.addresses[self._address]:
-            self._turn_away(NotNow("this edge has as many connections as it may", retry_after_s=1))
-        else:
+        self._share = Share(bounds.room)
+        if bounds.enter(self._address, len(self.connections)):
             self._wait_for_client(HEAD_TIMEOUT_S)
+        else:
+            self._turn_away(NotNow("this edge has as many connections as it may", retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        addresses = self.config.bounds.addresses
-        addresses[self._address] -= 1
-        if not addresses[self._address]:
-            del addresses[self._address]
+        self.config.bounds.leave(self._address)
+        self._share.close()
         for timer in (self._waiting, self._stall):
             if timer is not None:
                 timer.cancel()
@@ -94,6 +115,8 @@ class EdgeProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._unseen > MOST_HEAD:
             self._turn_away(HeadTooLarge(f"the head of a request is over {MOST_HEAD} bytes"))
+        elif not self._share.fits(self._held()):
+            self._turn_away(NotNow("this edge holds as many long requests as it may", retry_after_s=1))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -112,6 +135,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._unseen, self._in_body, self._body_began = 0, True, self.loop.time()
+        self._heads.append(self._head + HEADER_COST * len(self.headers))
         super().on_headers_complete()
         if len(self.pipeline) > MOST_PIPELINED:
             self._refuse(BadRequest(f"more than {MOST_PIPELINED} requests wait on one connection"))
@@ -129,6 +153,11 @@ class EdgeProtocol(HttpToolsProtocol):
         self._in_message = self._in_body = False
         self._unseen = 0
         self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        self._heads.popleft()
+        self._share.fits(self._held())
+        super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
         self._turn_away(self._refusal or BadRequest("this is no HTTP/1.1 request"))
@@ -151,7 +180,30 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, without_chunks(cycle, app) if cycle.scope["http_version"] == "1.0" else app)
+        cycle.scope["extensions"][GONE] = {"call": lambda: cycle.disconnected}
+        app = without_chunks(cycle, app) if cycle.scope["http_version"] == "1.0" else app
+        super()._start_asgi_task(cycle, self._counting_down(app))
+
+    def _counting_down(self, app: ASGI3Application) -> ASGI3Application:
+        """What the application has read of a body is not held here any more."""
+
+        async def reading(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+            async def read() -> ASGIReceiveEvent:
+                message = await receive()
+                self._share.fits(self._held())
+                return message
+
+            await app(scope, read, send)
+
+        return reading
+
+    def _held(self) -> int:
+        """Bytes of the requests that are not answered: heads, what nobody has read of bodies, and what is coming."""
+        coming = HEADER_COST * len(self.headers) if self._in_message and not self._in_body else 0
+        cycles = [cycle for cycle, _ in self.pipeline]
+        if self._running is not None and not self._running.response_complete:
+            cycles.append(self._running)
+        return sum(self._heads) + self._unseen + coming + sum(len(cycle.body) for cycle in cycles)
 
     def _measure(self, size: int) -> None:
         self._head += size
@@ -192,14 +244,12 @@ class EdgeProtocol(HttpToolsProtocol):
         if self._in_body and self.cycle.response_complete:
             self.transport.close()  # it has its answer, which needed no body
             return
-        body = error_body(error.message, error.type, error.code_shown)
-        own = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-        ]
+        self.config.metrics.answered(self.scope["method"] if self._in_body else NO_METHOD, error.status)
+        self.config.metrics.refused(error.code_shown)
+        answer = error_response(error)
+        own = [*answer.raw_headers, (b"x-request-id", request_id().encode()), (b"connection", b"close")]
         head = b"".join(b"%b: %b\r\n" % header for header in (*self.server_state.default_headers, *own))
-        self.transport.write(STATUS_LINE[error.status] + head + b"\r\n" + body)
+        self.transport.write(STATUS_LINE[error.status] + head + b"\r\n" + bytes(answer.body))
         self.transport.close()
         self._disconnect()
 

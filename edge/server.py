@@ -9,15 +9,17 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edge.config import EdgeConfig
-from edge.protocol import Bounds, Served
-from edge.sse import BODY
+from edge.extensions import BODY
+from edge.metrics import Metrics
+from edge.protocol import Bounds, EdgeProtocol, Served
+from edge.tls import Handshake, tls_of
 
 logger = logging.getLogger(__name__)
 
@@ -76,12 +78,21 @@ class EdgeServer(uvicorn.Server):
     """
 
     def __init__(
-        self, app: ASGIApp, config: EdgeConfig, drain: Callable[[], Awaitable[None]], hurry: Callable[[], None]
+        self,
+        app: ASGIApp,
+        config: EdgeConfig,
+        metrics: Metrics,
+        drain: Callable[[], Awaitable[None]],
+        hurry: Callable[[], None],
     ) -> None:
+        tls = tls_of(config)
         super().__init__(
             Served(
                 Direct(app),
                 Bounds(config.send_timeout, room_for(config.connections), config.of_address),
+                metrics,
+                tls,
+                http=Handshake if tls else EdgeProtocol,
                 host=config.host,
                 port=config.port,
                 loop="uvloop",
@@ -89,15 +100,17 @@ class EdgeServer(uvicorn.Server):
                 lifespan="on",
                 access_log=False,
                 headers=security_headers(config),
-                ssl_certfile=config.certificate or None,
-                ssl_keyfile=config.certificate_key or None,
                 log_config=None,
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=GRACE_S,
             )
         )
-        self._drain, self._hurry = drain, hurry
+        self._drain, self._hurry, self._speaks_tls = drain, hurry, tls is not None
+
+    def _log_started_message(self, listeners: Sequence[socket.SocketType]) -> None:
+        scheme = "https" if self._speaks_tls else "http"
+        logger.info("serving on %s://%s:%d", scheme, *listeners[0].getsockname()[:2])
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

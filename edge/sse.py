@@ -17,6 +17,7 @@ from edge.access import pass_of
 from edge.auth import Pass
 from edge.edge import Edge, Listener
 from edge.errors import ApiError, BadRequest, NotNow, Unauthorized, error_body, error_response
+from edge.extensions import ABORT, BODY
 from edge.frames import PING, error_frame, retry_frame
 from edge.tails import SharedView
 
@@ -27,8 +28,6 @@ HEADERS = {
 }
 MOST_FRAMES_A_SEND = 256
 RETRY_MS = 500
-# What the server adds to a request's scope: the end of its connection, and its way past the middleware.
-ABORT, BODY = "laneway.abort", "laneway.body"
 
 
 class ReplyResponse(Response):

@@ -13,7 +13,7 @@ import struct
 import typing
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.read import SchemaResolutionError
@@ -49,6 +49,10 @@ class BadSchema(CodecError):
 
 _BAD_SCHEMAS = (SchemaParseException, UnknownAvroType, RecursionError)
 _BAD_BYTES = (EOFError, IndexError, ValueError, TypeError, KeyError, OverflowError, AttributeError, struct.error)
+_NO_EVENT = (*_BAD_BYTES, SchemaResolutionError)
+
+# What a record of one schema is made into: the name of its class, the schemas of writer and reader, and its builder.
+Decoder: TypeAlias = tuple[str, Schema, Schema | None, Callable[[dict[str, Any]], Any]]
 
 
 class Codec:
@@ -56,6 +60,7 @@ class Codec:
 
     def __init__(self) -> None:
         self._writers: dict[bytes, Schema] = {}
+        self._decoders: dict[bytes, Decoder] = {}
         self._current: dict[type, tuple[bytes, bytes, Schema]] = {}
         self._classes: dict[str, type] = {}
         for cls in EVENTS:
@@ -93,6 +98,18 @@ class Codec:
         if value is None:
             raise BadRecord("a tombstone, where a record was expected")
         key, body = _split(value)
+        name, writer, reader, build = self._decoders.get(key) or self._decoder(key)
+        stream = BytesIO(body)
+        try:
+            event = build(typing.cast(dict[str, Any], schemaless_reader(stream, writer, reader)))
+        except _NO_EVENT as error:
+            raise BadRecord(f"{len(body)} bytes are no {name}: {error!r}") from error
+        if stream.tell() != len(body):
+            raise BadRecord(f"{len(body) - stream.tell()} bytes follow a whole {name}")
+        return event
+
+    def _decoder(self, key: bytes) -> Decoder:
+        """Looked up once for each schema, since every token comes by. Raises UnknownSchema or UnknownType."""
         writer = self._writers.get(key)
         if writer is None:
             raise UnknownSchema(key)
@@ -100,15 +117,8 @@ class Codec:
         if cls is None:
             raise UnknownType(f"records of type {writer['name']} are not known to this version")
         _, _, reader = self._current[cls]
-        stream = BytesIO(body)
-        try:
-            fields = schemaless_reader(stream, writer, reader if reader is not writer else None)
-            event = _BUILDERS[cls](typing.cast(dict[str, Any], fields))
-        except (*_BAD_BYTES, SchemaResolutionError) as error:
-            raise BadRecord(f"{len(body)} bytes are no {cls.__name__}: {error!r}") from error
-        if stream.tell() != len(body):
-            raise BadRecord(f"{len(body) - stream.tell()} bytes follow a whole {cls.__name__}")
-        return event
+        found = self._decoders[key] = (cls.__name__, writer, reader if reader is not writer else None, _BUILDERS[cls])
+        return found
 
 
 def confluent_id(schema: Schema) -> bytes:
@@ -171,7 +181,7 @@ def _giver(annotation: Any) -> Callable[[Any], Any] | None:
     arguments = typing.get_args(annotation)
     inner = _giver(arguments[0]) if arguments else None
     if typing.get_origin(annotation) is tuple:
-        return lambda values: tuple(inner(value) for value in values) if inner else tuple(values)
+        return (lambda values: tuple(map(inner, values))) if inner else tuple
     return (lambda value: None if value is None else inner(value)) if inner else None
 
 

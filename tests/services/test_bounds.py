@@ -14,13 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from edge.room import FREE_BYTES, MOST_BYTES
 from schemas.ids import ReplyId
 from tests.services.client import Client, frames_of, ids_of, text_of
 from tests.services.running import PATIENCE_S, MendedStack, until
 from tests.unit.edge.running_edge import RunningEdge
 from tests.unit.edge.test_streams import metric, still_open
 
-STREAMS = 2000
+STREAMS, HALF_HEADS = 2000, 500
 MOST_BYTES_A_STREAM = 48 * 1024
 FLOODS, FLOOD = 20, 4 * 1024 * 1024
 LONG = "=" * 64 * 3800  # the longest tokens there are: 400 KB of frames
@@ -28,7 +29,9 @@ LONG = "=" * 64 * 3800  # the longest tokens there are: 400 KB of frames
 
 @pytest.fixture(scope="module")
 def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MendedStack]:
-    with MendedStack(tmp_path_factory.mktemp("bounded"), {"LANEWAY_SEND_TIMEOUT": "5"}) as running:
+    """Its replica may be frozen for as long as it takes."""
+    env = {"LANEWAY_SEND_TIMEOUT": "5", "LANEWAY_NO_REPLICA_AFTER": "3600"}
+    with MendedStack(tmp_path_factory.mktemp("bounded"), env) as running:
         yield running
 
 
@@ -60,9 +63,10 @@ def test_two_thousand_idle_streams_cost_little_and_all_hear_the_end(
     idle = alice.say("idle", "woken up")
     before = edge.memory_info().rss
     with contextlib.ExitStack() as opened:
-        streams = [opened.enter_context(alice.connect()) for _ in range(STREAMS)]
-        for stream in streams:
-            stream.sendall(alice.head(f"/v1/replies/{idle}/events", b"Connection: close"))
+        streams = []
+        for _ in range(STREAMS):
+            streams.append(opened.enter_context(alice.connect()))
+            streams[-1].sendall(alice.head(f"/v1/replies/{idle}/events", b"Connection: close"))
         bounded.until(lambda: alice.gauge("laneway_edge_streams") == STREAMS)
         each = (edge.memory_info().rss - before) / STREAMS
         print(f"{each / 1024:.1f} KiB of the edge's memory for each of {STREAMS} idle streams")
@@ -121,6 +125,22 @@ def test_endless_heads_are_cut_off_before_they_are_held(
             flood.sendall(b"GET /health HTTP/1.1\r\n" + b"X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n" * (FLOOD // 34))
     assert alice.ask("GET", "/health").status_code == 200
     assert edge.memory_info().rss - before < FLOOD
+
+
+def test_five_hundred_half_heads_are_held_only_as_far_as_there_is_room(
+    bounded: MendedStack, alice: Client, edge: psutil.Process
+) -> None:
+    before, head = edge.memory_info().rss, b"GET /health HTTP/1.1\r\n" + b"X-Long: yyyyyyyy\r\n" * 3_500
+    with contextlib.ExitStack() as opened:
+        for _ in range(HALF_HEADS):
+            flood = opened.enter_context(alice.connect())
+            with contextlib.suppress(ConnectionError):
+                flood.sendall(head)
+        grown = edge.memory_info().rss - before
+        print(f"{grown / 2**20:.0f} MiB of the edge's memory for {HALF_HEADS} half heads of {len(head)} bytes")
+        assert alice.ask("GET", "/health").status_code == 200
+    assert grown < MOST_BYTES + HALF_HEADS * FREE_BYTES
+    assert alice.ask("GET", "/metrics").text.count('laneway_edge_requests_total{method="none",status="503"}') == 1
 
 
 @pytest.fixture

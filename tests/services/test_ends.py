@@ -78,6 +78,20 @@ def test_a_running_reply_past_its_deadline_keeps_what_it_had(paced: MendedStack,
     assert wendy.messages("too-slow")[1]["text"] == text_of(frames)
 
 
+def test_a_reply_that_is_to_be_cancelled_ends_when_its_client_has_gone(
+    paced: MendedStack, wendy: Client, paced_log: Records
+) -> None:
+    reply = wendy.say("cancelled", "word " * 1000, on_disconnect="cancel")
+    with wendy.stream(reply) as stream:
+        frames = [next(stream) for _ in range(5)]
+    with wendy.stream(reply, edge=1, cursor=ids_of(frames)[-1]) as stream:  # in time: it had only changed its edge
+        frames += [next(stream) for _ in range(5 * 50)]
+    paced.until(lambda: paced_log.replies()[reply].state.ended)
+    folded = paced_log.replies()[reply]
+    assert (folded.state, folded.reason) == (State.STOPPED, "abandoned")
+    assert len(ids_of(frames)) <= len(folded.ids) < 1000
+
+
 def test_past_the_backlogs_limit_a_reply_is_shed_with_a_time_to_retry(paced: MendedStack, wendy: Client) -> None:
     with paced.without(REPLICA):
         replies = [wendy.say(f"shed-{n}", "crowded", edge=n % 2) for n in range(ROOM + BACKLOG + 3)]

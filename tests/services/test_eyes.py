@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from infra.local.stack import laneway
 from infra.local.state import DataFolder
 from infra.local.status import get
 from infra.top import Samples, parse
 from tests.services.client import Client
 from tests.services.running import until
+from tests.services.terminal import CTRL_C, Terminal
 from tests.services.test_commands import run
 from tests.stack import Stack
 
@@ -87,6 +90,21 @@ def test_top_prints_one_picture_of_the_cell(watched: Stack, wanda: Client) -> No
     assert (done.returncode, done.stderr) == (0, "")
     assert all(word in done.stdout for word in (reply, "FINISHED", "main/0", "ready", "background", "settlement"))
     assert TEXT not in done.stdout and "missing" not in done.stdout
+
+
+def test_top_draws_on_fits_a_terminal_that_shrinks_and_leaves_it_as_it_was(watched: Stack, wanda: Client) -> None:
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    command = laneway("top")
+    with Terminal(command, {**env, "LANEWAY_DATA": str(watched.folder)}, rows=50, columns=140) as terminal:
+        terminal.until("main/0")
+        reply = wanda.say("drawn", TEXT)
+        assert "settlement" in "\n".join(terminal.until(reply))
+        terminal.resize(24, 80)
+        until(lambda: all(len(line) <= 80 for line in terminal.until("main/0")))
+        assert len(terminal.until("main/0")) <= 24
+        terminal.press(CTRL_C)
+        assert terminal.exit_status() == 0
+        assert terminal.is_as_before()
 
 
 def test_status_looks_into_the_processes_and_says_what_is_missing(watched: Stack) -> None:

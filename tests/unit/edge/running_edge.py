@@ -195,6 +195,10 @@ class RunningEdge:
         """All records of a reply in the log, in order."""
         return [event for name, event in self._read(REPLIES) if name == reply]
 
+    def messages(self) -> list[Any]:
+        """All that has been posted, whether the pipeline has read it or not."""
+        return [event for _, event in self._read(MESSAGES)]
+
     def beats(self) -> list[Any]:
         return [event for _, event in self._read(EDGES)]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 
 import httpx_sse
 import pytest
@@ -15,6 +16,7 @@ from edge.edge import FRESH_MS
 from schemas import reply_records as r
 from schemas.events import MessagePosted, Turn, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId, mint_reply_id, reply_partition
+from schemas.reply import Record
 from tests.unit.edge.running_edge import CELL_KEY, RunningEdge, accepted, three_tokens, wait_for
 from topics.catalog import MESSAGES
 from topics.store.contract import SavedAt
@@ -33,6 +35,23 @@ def test_a_message_is_answered_202_once_it_is_accepted(edge: RunningEdge) -> Non
     }
     assert (posted.user, posted.account, posted.plan) == ("alice", "alice", "free")
     assert (posted.text, posted.model, posted.client_key, posted.deadline_ms) == ("hello", "m1", "k1", 600_000)
+
+
+def test_of_a_users_long_texts_one_is_on_its_way_to_intake_and_anothers_message_goes_past_them(tmp_path: Path) -> None:
+    answering, long = Event(), "x" * 120_000
+
+    def held(posted: MessagePosted) -> list[Record]:
+        assert posted.user == "bob" or answering.wait(20)
+        return three_tokens(posted)
+
+    with RunningEdge(tmp_path, held) as edge, ThreadPoolExecutor(21) as pool, edge.client("bob-key") as bob:
+        posts = [pool.submit(edge.post, long, f"c{n}") for n in range(20)]
+        wait_for(lambda: edge.inner.bodies.held > 20 * (len(long) - edge.inner.bodies.free))
+        asked = pool.submit(bob.post, URL, json={"text": "hello"})
+        wait_for(lambda: len(edge.messages()) == 2)
+        assert sum(len(posted.text) for posted in edge.messages()) == len(long) + len("hello")
+        answering.set()
+        assert {post.result().status_code for post in [*posts, asked]} == {202}
 
 
 def test_new_replies_go_round_the_home_partitions(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 from pathlib import Path
 
@@ -34,10 +35,25 @@ def answer_of(connection: socket.socket) -> bytes:
 
 
 def status_of(edge: RunningEdge, sent: bytes) -> int:
-    with raw(edge, sent) as connection:
-        answer = answer_of(connection)
+    """Of an answer that the connection itself gives: named and counted as any other is."""
+    with edge.client() as client:
+        before = client.get("/metrics").text
+        with raw(edge, sent) as connection:
+            answer = answer_of(connection)
+        after = client.get("/metrics").text
     assert b"\r\nconnection: close\r\n" in answer and b'{"error":' in answer, answer
-    return int(answer.split(b" ", 2)[1])
+    assert b"\r\nx-request-id: req-" in answer
+    status, code = int(answer.split(b" ", 2)[1]), json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"]
+    asked = ("requests_total", ""), ("requests_total", f'status="{status}"'), ("refused_total", f'code="{code}"')
+    asked_for_metrics = 1
+    assert [total(after, *series) - total(before, *series) for series in asked] == [1 + asked_for_metrics, 1, 1]
+    return status
+
+
+def total(metrics: str, name: str, label: str) -> float:
+    """Of the series of that name which have the label."""
+    lines = [line for line in metrics.splitlines() if line.startswith(f"laneway_edge_{name}") and label in line]
+    return sum(float(line.split()[-1]) for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +134,64 @@ def test_one_connection_too_many_is_refused_until_another_goes(tmp_path: Path, b
     with RunningEdge(tmp_path, **{bound: 2}) as edge:
         with raw(edge) as first, raw(edge):
             with raw(edge) as third:
-                assert answer_of(third).startswith(b"HTTP/1.1 503")
+                answer = answer_of(third)
+                assert answer.startswith(b"HTTP/1.1 503") and b"\r\nretry-after: 1\r\n" in answer
             first.close()
             wait_for(lambda: edge.process.server.config.bounds.addresses["127.0.0.1"] == 1)
             with raw(edge, b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n") as again:
                 assert answer_of(again).startswith(b"HTTP/1.1 200")
         wait_for(lambda: not edge.process.server.config.bounds.addresses)
+
+
+def test_all_heads_together_have_a_bound_and_an_ordinary_one_always_fits(tmp_path: Path) -> None:
+    head = b"GET /health HTTP/1.1\r\n" + b"X: " + b"x" * 60_000
+    with RunningEdge(tmp_path, still_open) as edge, contextlib.ExitStack() as opened:
+        room = edge.process.server.config.bounds.room
+        room.most = 3 * (60_000 - room.free) + 2_000
+        floods = [opened.enter_context(raw(edge, head)) for _ in range(3)]
+        wait_for(lambda: room.held > 3 * (60_000 - room.free))
+        assert status_of(edge, head) == 503
+        assert edge.post().status_code == 202
+        with connected(edge, edge.reply()) as stream:
+            wait_for(lambda: b"event: token" in stream.recv(65536))
+        assert room.held <= room.most
+        floods[0].close()
+        wait_for(lambda: room.held < 2 * 60_000)
+        assert status_of(edge, head + b"\r\nno header\r\n\r\n") == 400
+    assert room.held == 0
+
+
+def test_a_head_is_held_until_its_answer_is_whole_and_a_header_costs_more_than_its_bytes(tmp_path: Path) -> None:
+    lines = b"X: y\r\n" * 1_000
+    with RunningEdge(tmp_path, still_open) as edge:
+        room, reply = edge.process.server.config.bounds.room, edge.reply()
+        with raw(edge, f"GET /v1/replies/{reply}/events HTTP/1.1\r\n".encode() + AUTH + lines + b"\r\n") as stream:
+            wait_for(lambda: metric(edge, "laneway_edge_streams") == 1)
+            assert room.held > 1_000 * (protocol.HEADER_COST + len(b"X: y\r\n")) - room.free
+            edge.write(reply, finished(1))
+            wait_for(lambda: b"event: finished" in stream.recv(65536))
+            wait_for(lambda: room.held == 0)
+
+
+def test_bodies_count_until_they_are_read_and_together_have_a_bound(tmp_path: Path) -> None:
+    long = {"text": "x" * 40_000}
+    with RunningEdge(tmp_path) as edge, edge.client() as client:
+        bodies, held = edge.inner.bodies, edge.process.server.config.bounds.room
+        assert client.post("/v1/conversations/c1/messages", json=long).status_code == 202
+        assert (bodies.held, held.held) == (0, 0)
+        bodies.most = 20_000
+        assert client.post("/v1/conversations/c2/messages", json=long).status_code == 503
+        assert edge.post("hello", "c3").status_code == 202
+        wait_for(lambda: bodies.held == held.held == 0)
+
+
+def test_a_body_that_nobody_reads_counts_as_long_as_its_stream(tmp_path: Path) -> None:
+    with RunningEdge(tmp_path, still_open) as edge:
+        room, reply = edge.process.server.config.bounds.room, edge.reply()
+        head = f"GET /v1/replies/{reply}/events HTTP/1.1\r\nContent-Length: 60000\r\n".encode()
+        with raw(edge, head + AUTH + b"\r\n" + b"x" * 60_000):
+            wait_for(lambda: metric(edge, "laneway_edge_streams") == 1)
+        wait_for(lambda: room.held == 0 and metric(edge, "laneway_edge_streams") == 0)
 
 
 def test_http_1_0_gets_a_stream_without_chunks(edge: RunningEdge) -> None:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import datetime
 import ssl
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from edge import tls
 from edge.config import EdgeConfig
 from edge.main import check_certificate
 from schemas.settings import SettingError
-from tests.unit.edge.running_edge import RunningEdge
+from tests.unit.edge.running_edge import RunningEdge, wait_for
+from tests.unit.edge.test_protocol import answer_of, raw
+
+SILENT = 300
+MOST_BYTES_A_HANDSHAKE = 128 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +54,46 @@ def test_a_client_that_knows_the_certificate_chats_over_tls(files: tuple[str, st
     assert "secure" in signed_in.headers["set-cookie"].lower()
     assert streamed.text.endswith("\n\n") and "event: finished" in streamed.text
     assert streamed.headers["strict-transport-security"] == "max-age=31536000"
+
+
+def test_handshakes_are_connections_and_are_waited_for_a_while(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted = ssl.create_default_context(cafile=files[0])
+    with RunningEdge(tmp_path, certificate=files[0], certificate_key=files[1], connections=2) as edge:
+        edge.url = f"https://localhost:{edge.port}"
+        bounds = edge.process.server.config.bounds
+        with raw(edge), raw(edge):
+            wait_for(lambda: bounds.addresses.total() == 2)
+            with raw(edge) as third:
+                assert answer_of(third) == b""
+        wait_for(lambda: not bounds.addresses)
+        monkeypatch.setattr(tls, "HANDSHAKE_TIMEOUT_S", 0.05)
+        with raw(edge) as silent, raw(edge, b"GET / HTTP/1.1\r\n\r\n") as plain:
+            assert answer_of(silent) == b"" and b"HTTP/1.1" not in answer_of(plain)
+        wait_for(lambda: not bounds.addresses)
+        with httpx.Client(base_url=edge.url, verify=trusted, trust_env=False) as client:
+            assert 'laneway_edge_refused_total{code="tls_handshake"} 4.0' in client.get("/metrics").text
+
+
+def test_clients_that_only_connect_cost_an_edge_little(files: tuple[str, str], tmp_path: Path) -> None:
+    with RunningEdge(tmp_path, certificate=files[0], certificate_key=files[1]) as edge, ExitStack() as opened:
+        here, bounds = psutil.Process(), edge.process.server.config.bounds
+        before = here.memory_info().rss
+        for _ in range(SILENT):
+            opened.enter_context(raw(edge))
+        wait_for(lambda: bounds.addresses.total() == SILENT)
+        each = (here.memory_info().rss - before) / SILENT
+        print(f"{each / 1024:.1f} KiB for each of {SILENT} handshakes that do not begin")
+    assert each < MOST_BYTES_A_HANDSHAKE
+
+
+def test_an_edge_ends_with_handshakes_that_do_not(files: tuple[str, str], tmp_path: Path) -> None:
+    with RunningEdge(tmp_path, certificate=files[0], certificate_key=files[1]) as edge:
+        silent = raw(edge)
+        wait_for(lambda: edge.process.server.config.bounds.addresses.total() == 1)
+    with silent:
+        assert answer_of(silent) == b""
 
 
 def test_files_that_are_no_certificate_and_key_stop_the_start(files: tuple[str, str], tmp_path: Path) -> None:
