@@ -37,7 +37,7 @@ class Memory:
     def look(self, stack: TroubledStack, now: float) -> None:
         """`stack` tells of those that are ready, each named by when it began."""
         for name, (began, resident) in stack.resident().items():
-            if now - self._ready.setdefault((name, began), now) >= SETTLED_S:
+            if resident > 0 and now - self._ready.setdefault((name, began), now) >= SETTLED_S:
                 self._of.setdefault((name, began), Grown(resident, resident)).now = resident
 
     def most(self) -> dict[str, Grown]:
