@@ -10,7 +10,7 @@ from tests.checker.violation import Violation
 SETTLED_S = 20.0
 MIB = 1024 * 1024
 # Far over what allocators and caches of a settled process still take, and far under a leak of minutes under load. A
-# Java process fills its heap of 384 MiB before it gives anything back; torch takes memory with each new shape of a batch.
+# Java process fills its heap of 384 MiB before it gives anything back; torch takes memory with each new shape of batch.
 MOST_GROWN = {"kafka": 400 * MIB, "replica-0": 192 * MIB, "replica-1": 192 * MIB}
 MOST_GROWN_OF_OTHERS = 96 * MIB
 
