@@ -33,7 +33,7 @@ BODY_PAUSE_S = 10.0
 BODY_TIMEOUT_S = 60.0
 UNSENT = 64 * 1024
 NO_METHOD = "none"
-HEADER_COST = 128  # what Python takes for a header beside its bytes
+HEADER_COST = 160  # what Python takes for a header beside its bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from engine.load import Load
 from engine.replica import Outbox, Replica
 from engine.succession import Watch
 from schemas.events import LanePosition, ReplicaBeat
+from topics.log import Delivered
 
 EVERY_S = 0.5
 ON_CHANGE_S = 0.05
@@ -38,13 +39,15 @@ class Beats(threading.Thread):
             self._failed(error)
             raise
 
-    def stop(self) -> None:
-        """Sends a last beat, so that what was dropped at the end is known at once."""
+    def stop(self) -> bool:
+        """Sends a last beat, so that what was dropped at the end is known at once; whether the log has taken it."""
         self._stopping.set()
         self.join()
-        self.beat(self._replica.load)
+        outcomes: list[Exception | None] = []
+        self.beat(self._replica.load, outcomes.append)
         self._outbox.producer.close()
         self._watch.close()
+        return outcomes == [None]
 
     def _beat_until_stopped(self) -> None:
         sent, sent_at = Load(), 0.0
@@ -59,14 +62,14 @@ class Beats(threading.Thread):
         """Reads the others' heartbeats. Raises Replaced."""
         self._replica.supervisor_beats = self._watch.look()
 
-    def beat(self, load: Load) -> None:
+    def beat(self, load: Load, delivered: Delivered | None = None) -> None:
         """Sends one heartbeat."""
         replica = self._replica
         beat = ReplicaBeat(
             pool=replica.identity.pool,
             slot=replica.identity.slot,
             incarnation=replica.identity.incarnation,
-            state="draining" if replica.draining else "ready",
+            state="draining" if load.draining else "ready",
             capacity=replica.capacity,
             running=load.running,
             waiting=load.waiting,
@@ -78,7 +81,7 @@ class Beats(threading.Thread):
             dropped=load.dropped,
         )
         output = self._outbox.routes.replica_beat(replica.identity.name, beat)
-        self._outbox.producer.send(self._outbox.encoder.append(output))
+        self._outbox.producer.send(self._outbox.encoder.append(output), delivered)
         self._outbox.producer.poll()
 
 

@@ -18,6 +18,7 @@ class Load:
     p99_step_ms: float = 0.0
     lanes: tuple[tuple[str, int], ...] = ()
     dropped: tuple[AttemptDropped, ...] = ()
+    draining: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable
 
@@ -16,6 +14,7 @@ from engine.config import ReplicaConfig
 from engine.engine import Engine
 from engine.eyes import Eyes
 from engine.lanes import Lanes
+from engine.leaving import Leaving
 from engine.memory import fitting_blocks
 from engine.replica import Identity, Outbox, Replica
 from engine.runner import Runner
@@ -39,22 +38,22 @@ from topics.telemetry.logs import about, start_logging
 from topics.telemetry.watched import WatchedEncoder
 
 TOKEN_DELIVERY_S = 8.0
+STRAGGLERS_S = 0.3
 SPINS = "10000"  # some ten microseconds
 
 logger = logging.getLogger(__name__)
 
 
 def run(slot: int) -> int:
-    """Serves one slot until SIGTERM or SIGINT; returns the exit status. Raises SettingError for bad settings."""
+    """Serves one slot until it is told to leave; returns the exit status. Raises SettingError for bad settings."""
     telemetry = load(TelemetryConfig, os.environ)
     start_logging(f"replica-{slot}", telemetry.log)
     kafka, config = load(KafkaConfig, os.environ), load(ReplicaConfig, os.environ)
     if config.pool not in kafka.pools or slot >= kafka.slots:
         known = f"pools {', '.join(kafka.pools)} and {kafka.slots} slots"
         raise SettingError(f"replica {config.pool}/{slot}: LANEWAY_POOLS and LANEWAY_SLOTS know {known}")
-    leaving = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: leaving.set())
+    leaving = Leaving(config.drain_s)
+    leaving.listen()
     tokenizer = ChatTokenizer.load(config.model)
     engine = make_engine(config, tokenizer)
     log, codec = KafkaLog(kafka), Codec()
@@ -73,37 +72,47 @@ def run(slot: int) -> int:
     failures: list[BaseException] = []
     beats = Beats(replica, watch, outbox(Encoder(codec, kafka.sizes, me)), failures.append)
     beats.start()
-    eyes.listen(log, replica, engine.free_blocks, leaving.is_set)
+    eyes.listen(log, replica, engine.free_blocks, lambda: leaving.asked)
     announce(os.environ)
     logger.info("replica %s is %s: %s", identity.name, identity.incarnation, replica.fingerprint)
     try:
-        _serve(replica, leaving, failures, config.drain_s, eyes.stepped)
+        serve(replica, leaving, failures, eyes.stepped)
     except TopicsError as error:
         failures.append(error)
+        replica.drop_all()
     for failure in failures:
         logger.error("stopping", extra=about(error=failure))
-    beats.stop()
+    if not beats.stop():
+        logger.warning("the last heartbeat was not acknowledged: what was handed over goes on once this is missed")
     own.producer.close()
     lanes.close()
     return 1 if failures else 0
 
 
-def _serve(
+def serve(
     replica: Replica,
-    leaving: threading.Event,
+    leaving: Leaving,
     failures: list[BaseException],
-    drain_s: float,
     stepped: Callable[[Replica], None],
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    while not leaving.is_set() and not failures and not (replica.draining and replica.idle):
-        replica.step()
-        stepped(replica)
-    replica.draining = True
-    until = time.monotonic() + drain_s
-    while not replica.idle and not failures and time.monotonic() < until:
-        replica.step()
-        stepped(replica)
-    replica.drop_all()
+    """Steps until it is told to leave, then until it has nothing left or no more time, and hands over the rest.
+
+    The router hears of it with a beat's delay: what it has sent meanwhile is taken too, to be handed over.
+    """
+
+    def step_while(going_on: Callable[[], bool]) -> None:
+        while not failures and going_on():
+            replica.step()
+            stepped(replica)
+
+    step_while(lambda: not leaving.asked and not (replica.draining and replica.idle))
+    replica.drain()
+    heard_by = clock() + STRAGGLERS_S
+    step_while(lambda: not replica.idle and not leaving.over)
+    replica.hand_over()
+    step_while(lambda: clock() < heard_by)
+    replica.hand_over()
 
 
 def make_engine(config: ReplicaConfig, tokenizer: ChatTokenizer) -> Engine:

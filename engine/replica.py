@@ -8,6 +8,7 @@ that attempt, and the heartbeats name it until the supervisor has fenced it.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from engine.detokenizer import Detokenizer
@@ -33,10 +34,12 @@ from schemas.reply import Record
 from schemas.reply_records import Failed, Finished, LikelyToken, Preempted, Started, TokenLogprob, Tokens
 from schemas.tokenizer import ChatTokenizer
 from topics.catalog import TIERS, generate_topic
+from topics.errors import DeliveryFailed
 from topics.log import Producer
 from topics.outputs import Encoder, Routes, dead_letter
 
 IDLE_POLL_S = 0.02
+HAND_OVER_S = 2.0
 LONGEST_TOPIC = 249
 
 
@@ -117,10 +120,21 @@ class Replica:
         self._outbox.producer.poll()
         self.note()
 
+    def drain(self) -> None:
+        """Begins nothing any more, and says so."""
+        self.draining = True
+        self.note()
+
     def drop_all(self) -> None:
         """Gives up everything, for the supervisor to continue elsewhere."""
         self._drop(*self._jobs.values())
         self.note()
+
+    def hand_over(self) -> None:
+        """Gives up everything, once it is known of each record that was written whether the log has it."""
+        with suppress(DeliveryFailed):  # what was lost is given up as its failure is told
+            self._outbox.producer.flush(HAND_OVER_S)
+        self.drop_all()
 
     def _told(self, event: object) -> None:
         match event:
@@ -279,5 +293,6 @@ class Replica:
             p99_step_ms=self._engine.p99_step_ms,
             lanes=tuple((position.tier, position.offset) for position in self._lanes.positions()),
             dropped=self._dropped.named(self.supervisor_beats),
+            draining=self.draining,
         )
         self.requests = Requests(**self._ends)

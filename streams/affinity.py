@@ -37,6 +37,10 @@ class Affinity:
         known: Container[bytes] = self._sent.get(incarnation, ())
         return bisect_left(names, True, key=lambda name: name not in known)
 
+    def forget(self, incarnation: Incarnation) -> None:
+        """It is leaving, or was replaced: it gets nothing more."""
+        self._sent.pop(incarnation, None)
+
     def keep(self, alive: Container[Incarnation]) -> None:
         """Forgets all others: a replica that starts again has nothing left."""
         self._sent = {incarnation: known for incarnation, known in self._sent.items() if incarnation in alive}

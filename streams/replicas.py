@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from schemas.events import ReplicaBeat, SupervisorBeat
+from schemas.events import AttemptDropped, ReplicaBeat, SupervisorBeat
 from schemas.ids import Incarnation, ReplyId
 from topics.outputs import Routes
 
@@ -35,6 +35,10 @@ class Seen:
     beat: ReplicaBeat
     followed: defaultdict[Incarnation, int] = field(default_factory=_none)
     still: defaultdict[Incarnation, int] = field(default_factory=_none)
+    dropped: frozenset[AttemptDropped] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dropped = frozenset(self.beat.dropped)
 
     def next(self, beat: ReplicaBeat) -> Seen:
         """After a later beat of the same incarnation."""
@@ -55,7 +59,7 @@ class Seen:
 
     @property
     def alive(self) -> bool:
-        return not any(map(self.dead, tuple(self.followed)))
+        return not any(map(self.dead, {*self.followed, *self.still}))
 
 
 def _busy(beat: ReplicaBeat) -> bool:
@@ -114,5 +118,5 @@ class Replicas:
 
     def dropped(self, incarnation: Incarnation, reply: ReplyId, attempt: int) -> bool:
         """Whether the replica says that it gave this attempt up."""
-        beats = (seen.beat for seen in self._seen.values() if seen.beat.incarnation == incarnation)
-        return any(drop.reply == reply and drop.attempt == attempt for beat in beats for drop in beat.dropped)
+        named = AttemptDropped(reply, attempt)
+        return any(seen.beat.incarnation == incarnation and named in seen.dropped for seen in self._seen.values())

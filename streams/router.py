@@ -1,6 +1,6 @@
 """Router: the backlog of a pool, in tier order, to the replica that has most of a prompt already, as late as it can be.
 
-A replica with much more to do than another, or without room, is passed over for the one with the most room. A request
+A replica with much more to do than another, or without room, is passed over for the one that is least full. A request
 stays in its `generate` topic until a replica has room for it; the offset that is committed is that of the oldest
 request not yet sent, so a restart finds them all again. Past the backlog's limit a request that has not begun is shed
 with a time to retry, rather than left to wait out its deadline.
@@ -23,6 +23,7 @@ from topics.catalog import LARGEST_REQUEST, MINUTE, REPLICAS, SECOND, TIERS, gen
 from topics.log import Place, Position
 from topics.outputs import Output, Routes
 
+READY = "ready"
 LANE_DEPTH = 1
 MOST_IMBALANCE = 4
 NEVER_SHED = "resume"
@@ -116,9 +117,12 @@ class Router(Stage):
     def _see(self, beat: ReplicaBeat) -> None:
         if beat.pool != self._pool:
             return
-        lanes = self._lanes.get(beat.slot)
-        if lanes is None or lanes.incarnation != beat.incarnation:
+        lanes = self._lanes.setdefault(beat.slot, Lanes(beat.incarnation))
+        if lanes.incarnation != beat.incarnation:
+            self._affinity.forget(lanes.incarnation)
             lanes = self._lanes[beat.slot] = Lanes(beat.incarnation)
+        if beat.state != READY:
+            self._affinity.forget(beat.incarnation)
         lanes.read(beat.lanes)
 
     def _dispatch(self, at_ms: int) -> list[Output]:
@@ -137,20 +141,21 @@ class Router(Stage):
         return outputs
 
     def _with_room(self) -> list[ReplicaBeat]:
-        """Those that can take a request, the one with the most room first."""
-        ready = [beat for beat in self._replicas.alive(self._pool) if beat.state == "ready" and self._room(beat) > 0]
-        return sorted(ready, key=self._room, reverse=True)
-
-    def _room(self, beat: ReplicaBeat) -> int:
-        return beat.capacity + LANE_DEPTH - self._load(beat)
+        """Those that can take a request, the one with the largest share of its places free first."""
+        ready = [beat for beat in self._replicas.alive(self._pool) if beat.state == READY]
+        return sorted((beat for beat in ready if self._load(beat) < _places(beat)), key=self._fill)
 
     def _load(self, beat: ReplicaBeat) -> int:
         return beat.running + beat.waiting + self._lanes[beat.slot].in_flight
 
+    def _fill(self, beat: ReplicaBeat) -> float:
+        return self._load(beat) / _places(beat)
+
     def _choose(self, replicas: Sequence[ReplicaBeat], names: Sequence[bytes]) -> ReplicaBeat:
-        """The one that was sent the longest beginning of the prompt, unless others have much less to do."""
-        most = min(map(self._load, replicas)) + MOST_IMBALANCE
-        eligible = [beat for beat in replicas if self._load(beat) <= most]
+        """The one that was sent the longest beginning of the prompt, unless others have much less to do for their size;
+        else the first."""
+        least, of = self._load(replicas[0]), _places(replicas[0])
+        eligible = [beat for beat in replicas if (self._load(beat) - MOST_IMBALANCE) * of <= least * _places(beat)]
         best = max(eligible, key=lambda beat: self._affinity.blocks(beat.incarnation, names))
         return best if self._affinity.blocks(best.incarnation, names) else replicas[0]
 
@@ -187,3 +192,8 @@ class Router(Stage):
     def position(self, place: Place, offset: int) -> Position:
         backlog = self._backlog[place]
         return Position(backlog[0].offset if backlog else offset)
+
+
+def _places(beat: ReplicaBeat) -> int:
+    """How many requests it may be given at once."""
+    return beat.capacity + LANE_DEPTH

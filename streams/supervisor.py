@@ -81,7 +81,9 @@ class Supervisor(Stage):
         elif watched and change.verdict is Verdict.GAP:
             return Decision(first=(self._fence(watched.reply),))
         elif watched and change.verdict is Verdict.COUNTED and isinstance(event, r.AttemptOpened):
-            return Decision(first=tuple(self._abort_all(watched.reply)))
+            caught_up = self._partitions[message.place].caught_up
+            wanted = self._continuations([watched] if caught_up else [])
+            return Decision(first=tuple(self._abort_all(watched.reply)), wanted=tuple(wanted))
         elif watched and isinstance(event, r.ListenerAttached):
             self._alone.pop(watched.reply.id, None)
         return NOTHING
@@ -103,7 +105,7 @@ class Supervisor(Stage):
         if isinstance(beat, ReplicaBeat | SupervisorBeat):
             self._replicas.apply(beat)
         if isinstance(beat, ReplicaBeat):
-            return Decision(first=tuple(self._forgettable(beat)))
+            return Decision(first=(*self._forgettable(beat), *self._handed_over(beat)))
         return self._look(message.at_ms) if mine else NOTHING
 
     def _look(self, now_ms: int) -> Decision:
@@ -129,10 +131,9 @@ class Supervisor(Stage):
             return r.Failed("deadline")
         if self._abandoned(reply):
             return r.Stopped("abandoned", seen)
-        serving = self._serving(reply)
-        if serving and all(self._lost(reply, incarnation) for incarnation in serving):
+        if self._orphaned(reply):
             return self._after_loss(reply)
-        return r.Failed("no_replica") if not serving and self._stranded(watched, now_ms) else None
+        return r.Failed("no_replica") if not self._serving(reply) and self._stranded(watched, now_ms) else None
 
     def _abandoned(self, reply: Reply) -> bool:
         """Whether nobody has listened for as long as its client wants it to go on for nobody."""
@@ -151,6 +152,11 @@ class Supervisor(Stage):
             return [reply.owner]
         return [incarnation for attempt, _, incarnation in reply.addressees if attempt == reply.attempt]
 
+    def _orphaned(self, reply: Reply) -> bool:
+        """Whether all who have the current attempt are lost; nobody has it yet is another matter."""
+        serving = self._serving(reply)
+        return bool(serving) and all(self._lost(reply, incarnation) for incarnation in serving)
+
     def _lost(self, reply: Reply, incarnation: Incarnation) -> bool:
         dead = self._replicas.dead(incarnation, self._incarnation)
         return dead or self._replicas.dropped(incarnation, reply.id, reply.attempt)
@@ -168,6 +174,14 @@ class Supervisor(Stage):
             table = self._table_of(drop.reply)
             if table is not None and table.is_over(drop.reply, drop.attempt):
                 yield from self._abort(drop.reply, drop.attempt, f"{beat.pool}/{beat.slot}", beat.incarnation)
+
+    def _handed_over(self, beat: ReplicaBeat) -> Iterator[Output]:
+        """Fences what a replica says that it dropped: that takes no clock, so it need not wait for the next look."""
+        for drop in beat.dropped:
+            table = self._table_of(drop.reply)
+            watched = table.get(drop.reply) if table else None
+            if watched and not watched.reply.state.ended and self._orphaned(watched.reply):
+                yield self._fence(watched.reply)
 
     def _table_of(self, reply: ReplyId) -> ReplyTable | None:
         """Of a partition that is this supervisor's, and read to its end."""

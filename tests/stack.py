@@ -18,6 +18,7 @@ from infra.config import UpConfig
 from infra.local import stack
 from infra.local.kafka import Broker, RunningBroker, resolve_jars
 from infra.local.ports import free_ports
+from infra.local.processes import Process
 from infra.local.state import DataFolder
 from infra.local.up import ensure_topics
 from schemas.settings import load
@@ -55,6 +56,10 @@ class Stack:
     def kill(self, name: str, signum: int = signal.SIGKILL) -> int | None:
         """Ends a process such as `replica-0`, `edge-1`, `stages` or `kafka`; its exit status once it has gone."""
         return self._stack.supervisor.stop(name, signum)
+
+    def process(self, name: str) -> Process:
+        """The one that runs now; it tells of its end also when another runs in its place."""
+        return self._stack.supervisor._all[name].process
 
     def freeze(self, name: str) -> None:
         self._stack.supervisor.signal(name, signal.SIGSTOP)

@@ -15,7 +15,7 @@ from confluent_kafka import Producer as KafkaProducer
 from topics.catalog import LARGEST_RECORD
 from topics.config import KafkaConfig
 from topics.errors import DeliveryFailed
-from topics.kafka_consumers import KafkaGroupConsumer, KafkaMembership, KafkaReader, partitions_of
+from topics.kafka_consumers import KafkaGroupConsumer, KafkaMembership, KafkaReader, Members, partitions_of
 from topics.kafka_errors import LIBRDKAFKA, MISSING, REQUEST_TIMEOUT_S, errors, translated
 from topics.log import Append, Delivered, Place, Position, Rebalance
 
@@ -68,8 +68,9 @@ class KafkaLog:
         return KafkaTransactions(KafkaProducer(self._connection | PRODUCER | settings), topic, membership)
 
     def group(self, name: str, topics: Collection[str], rebalance: Rebalance, instance: str) -> KafkaGroupConsumer:
-        settings = {"group.id": f"laneway.{name}", "group.instance.id": f"laneway.{name}.{instance}"}
-        return KafkaGroupConsumer(Consumer(self._connection | CONSUMER | GROUP | settings), topics, rebalance)
+        members = Members(f"laneway.{name}", f"laneway.{name}.{instance}", self._connection)
+        settings = {"group.id": members.group, "group.instance.id": members.instance}
+        return KafkaGroupConsumer(Consumer(self._connection | CONSUMER | GROUP | settings), topics, rebalance, members)
 
     def reader(self, *, committed_only: bool = False) -> KafkaReader:
         isolation = "read_committed" if committed_only else "read_uncommitted"

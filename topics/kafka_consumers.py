@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from topics.errors import Fenced, TopicsError, Unavailable
 from topics.kafka_errors import MISSING, REQUEST_TIMEOUT_S, asked, errors, translated
 from topics.log import Headers, Place, Position, Rebalance, Record
+
+LEAVE_S = 3.0
 
 
 class _Polling:
@@ -104,10 +107,28 @@ class KafkaMembership:
         check_held(places, self.held)
 
 
+@dataclass(frozen=True)
+class Members:
+    """A group as one of its members sees it, by the connection of `settings`."""
+
+    group: str
+    instance: str
+    settings: Mapping[str, Any]
+
+    def others(self) -> bool:
+        """Whether somebody else is in it; no, when the cluster does not answer."""
+        admin = AdminClient(dict(self.settings))
+        [asked] = admin.describe_consumer_groups([self.group], request_timeout=LEAVE_S).values()
+        try:
+            return any(member.group_instance_id != self.instance for member in asked.result(LEAVE_S).members)
+        except (KafkaException, TimeoutError):
+            return False
+
+
 class KafkaGroupConsumer(_Polling):
-    def __init__(self, client: Consumer, topics: Collection[str], rebalance: Rebalance) -> None:
+    def __init__(self, client: Consumer, topics: Collection[str], rebalance: Rebalance, members: Members) -> None:
         super().__init__(client)
-        self._rebalance = rebalance
+        self._rebalance, self._members = rebalance, members
         self._held: set[Place] = set()
         self._failure: TopicsError | None = None
         with errors(f"joining the readers of {', '.join(topics)}"):
@@ -130,6 +151,28 @@ class KafkaGroupConsumer(_Polling):
         if positions:
             with errors("committing positions"):
                 self._client.commit(offsets=partitions_of(positions), asynchronous=False)
+
+    def close(self) -> None:
+        """Somebody else who is in the group gets this member's places at once. One that is alone keeps its name in it
+        until its session ends: its next start then takes its places back without a rebalance.
+        """
+        try:
+            if self._members.others():
+                self._leave()
+        finally:
+            super().close()
+        if self._failure:
+            raise self._failure
+
+    def _leave(self) -> None:
+        """librdkafka tells the group nothing when a named member closes, but does when it unsubscribes; it has told
+        it, and waits for the answer in its close, when the member's id is gone.
+        """
+        deadline = time.monotonic() + LEAVE_S
+        with errors("leaving a group"):
+            self._client.unsubscribe()
+            while self._client.memberid() and time.monotonic() < deadline:
+                self._client.poll(0.02)
 
     def membership(self) -> KafkaMembership:
         return KafkaMembership(self._client.consumer_group_metadata(), frozenset(self._held))

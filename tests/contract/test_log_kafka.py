@@ -1,14 +1,16 @@
-"""A state that only a real cluster has: a transaction that is neither committed nor aborted yet."""
+"""What only a real cluster has: a transaction that is neither committed nor aborted yet, a member that is remembered
+for as long as its session lasts."""
 
 from __future__ import annotations
 
 from uuid import uuid4
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from infra.local.kafka import RunningBroker
-from tests.contract.clusters import PATIENCE_S, KafkaCluster, Member, drive, read
-from topics.log import Place
+from tests.contract.clusters import PATIENCE_S, KafkaCluster, Member, drive, read, write
+from topics.log import Append, Place, Position
 
 
 def test_a_record_of_an_open_transaction_is_seen_only_by_who_reads_all(broker: RunningBroker) -> None:
@@ -33,4 +35,75 @@ def test_a_record_of_an_open_transaction_is_seen_only_by_who_reads_all(broker: R
     drive([follower], lambda: bool(follower.records))
     assert [record.value for record in read(careful, 1)] == [b"open"]
     for client in (follower.consumer, careful, hasty):
+        client.close()
+
+
+def members(broker: RunningBroker, group: str) -> set[str]:
+    """The instances that the group's coordinator knows."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    [asked] = admin.describe_consumer_groups([f"laneway.{group}"], request_timeout=PATIENCE_S).values()
+    return {member.group_instance_id.rpartition(".")[2] for member in asked.result(PATIENCE_S).members}
+
+
+def test_who_leaves_others_behind_is_forgotten_before_its_session_ends(broker: RunningBroker) -> None:
+    cluster = KafkaCluster(broker.bootstrap)
+    topic = cluster.topic(partitions=2)
+    staying, leaving = Member(cluster.log, topic, topic, "a"), Member(cluster.log, topic, topic, "b")
+    drive([staying, leaving], lambda: len(staying.held) == len(leaving.held) == 1)
+    leaving.consumer.close()
+    assert members(broker, topic) == {"a"}
+    assert (leaving.held, leaving.calls[-1]) == (set(), "revoked")
+    drive([staying], lambda: len(staying.held) == 2)
+    staying.consumer.close()
+
+
+def test_who_is_alone_keeps_its_name_for_its_next_start(broker: RunningBroker) -> None:
+    cluster = KafkaCluster(broker.bootstrap)
+    place = Place(cluster.topic(), 0)
+    alone = Member(cluster.log, place.topic, place.topic, "a")
+    drive([alone], lambda: bool(alone.held))
+    alone.consumer.close()
+    assert (members(broker, place.topic), alone.held) == ({"a"}, set())
+    again = Member(cluster.log, place.topic, place.topic, "a")
+    drive([again], lambda: again.held == {place})
+    again.consumer.close()
+
+
+def test_a_leave_costs_the_rest_of_the_group_nothing_that_was_committed(broker: RunningBroker) -> None:
+    cluster = KafkaCluster(broker.bootstrap)
+    topic = cluster.topic(partitions=2)
+    places = [Place(topic, partition) for partition in range(2)]
+    first, second = Member(cluster.log, topic, topic, "a"), Member(cluster.log, topic, topic, "b")
+    drive([first, second], lambda: len(first.held) == len(second.held) == 1)
+    for place in places:
+        write(cluster.log, place, b"0", b"1")
+    drive([first, second], lambda: len(first.records) == len(second.records) == 2)
+    second.consumer.close()
+    again = Member(cluster.log, topic, topic, "b")
+    drive([first, again], lambda: len(first.held) == len(again.held) == 1)
+    for place in places:
+        write(cluster.log, place, b"2")
+    drive([first, again], lambda: len(first.records) + len(again.records) == 4)
+    assert sorted(record.value or b"" for record in (*first.records, *again.records)) == [b"0", b"1", b"2", b"2"]
+    for member in (first, again):
+        member.consumer.close()
+
+
+def test_what_a_member_commits_in_its_last_transaction_is_where_the_others_go_on(broker: RunningBroker) -> None:
+    cluster = KafkaCluster(broker.bootstrap)
+    topic = cluster.topic(partitions=2)
+    staying, leaving = Member(cluster.log, topic, topic, "a"), Member(cluster.log, topic, topic, "b")
+    transactions = cluster.log.transactions(topic, topic, "b")
+    drive([staying, leaving], lambda: len(staying.held) == len(leaving.held) == 1)
+    [place], membership = leaving.held, leaving.consumer.membership()
+    written = [Append(place, b"k", b"last")]
+    leaving.revoked = lambda places: transactions.commit(
+        written, {place: Position(1) for place in places}, membership, PATIENCE_S
+    )
+    leaving.consumer.close()
+    assert (members(broker, topic), staying.consumer.committed([place])) == ({"a"}, {place: Position(1)})
+    write(cluster.log, place, b"next")
+    drive([staying], lambda: bool(staying.records))
+    assert [record.value for record in staying.records] == [b"next"]
+    for client in (transactions, staying.consumer):
         client.close()

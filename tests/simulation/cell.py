@@ -137,7 +137,7 @@ class ReplicaProcess(Process):
         return not self.replica.idle
 
     def drain(self) -> None:
-        self.replica.draining = True
+        self.replica.drain()
 
     def _outbox(self, log: SimLog) -> Outbox:
         return Outbox(log.producer(), self._around.encoder(Incarnation(self.name)), self._around.routes)
@@ -187,9 +187,10 @@ def own_words(tokenizer: ChatTokenizer, shift: int) -> Script:
 
 def changed(load: Load, before: Load) -> bool:
     """Whether a beat would say something new, steps and blocks aside."""
-    return (load.running, load.waiting, load.lanes, load.dropped) != (
+    return (load.running, load.waiting, load.lanes, load.dropped, load.draining) != (
         before.running,
         before.waiting,
         before.lanes,
         before.dropped,
+        before.draining,
     )

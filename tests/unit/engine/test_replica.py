@@ -12,7 +12,8 @@ from schemas.ids import Incarnation
 from schemas.reply import State
 from schemas.tokenizer import ChatTokenizer
 from tests.unit.engine.replica_rig import ONE, ORIGIN, Rig, folded, reply_id
-from topics.catalog import REPLIES
+from topics.catalog import DEAD_LETTERS, REPLIES, lane_topic
+from topics.log import Append, Place
 
 
 @pytest.fixture
@@ -66,6 +67,22 @@ def test_what_was_meant_for_an_earlier_incarnation_is_ignored(rig: Rig) -> None:
     rig.run(4)
     assert {reply for reply, _ in rig.events(REPLIES)} == {reply_id(3)}
     assert not rig.replica.draining
+
+
+def test_what_came_between_a_death_and_the_next_start_is_never_served(rig: Rig) -> None:
+    dead_letter = Append(Place(lane_topic("main", "paid"), 0), reply_id(9).encode(), b"rubbish")
+    rig.assign(1)
+    rig.run()
+    before = rig.of(1)
+    for n in (2, 3):
+        rig.assign(n)
+    rig.log.producer().send(dead_letter)
+    rig.replica = rig.start(Incarnation("two"))
+    rig.assign(4)
+    rig.assign(5, incarnation=Incarnation("two"))
+    rig.run_out()
+    assert [rig.of(n) for n in (1, 2, 3, 4, 9)] == [before, [], [], [], []]
+    assert (rig.kinds(5)[-1], rig.events(DEAD_LETTERS)) == (r.Finished, [])
 
 
 def test_an_abort_ends_what_runs_and_what_waits_without_a_word(tiny_tokenizer: ChatTokenizer) -> None:

@@ -66,3 +66,12 @@ def test_only_the_living_are_remembered() -> None:
         affinity.sent(incarnation, names(1, 2))
     affinity.keep({TWO, Incarnation("three")})
     assert [affinity.blocks(incarnation, names(1, 2)) for incarnation in (ONE, TWO)] == [0, 2]
+
+
+def test_one_that_leaves_is_forgotten_alone() -> None:
+    affinity = Affinity()
+    for incarnation in (ONE, TWO):
+        affinity.sent(incarnation, names(1, 2))
+    affinity.forget(ONE)
+    affinity.forget(Incarnation("three"))
+    assert [affinity.blocks(incarnation, names(1, 2)) for incarnation in (ONE, TWO)] == [0, 2]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from schemas.events import AttemptDropped, SupervisorBeat
 from schemas.ids import Incarnation
-from streams.replicas import SILENT_BEATS, Replicas
+from streams.replicas import BEAT_AFTER_S, SILENT_BEATS, STUCK_LEAST_S, Replicas
 from tests.unit.streams.staged import ONE, ROUTES, TWO, beat, reply_id
 
 WATCH, OTHER = Incarnation("watch"), Incarnation("other")
@@ -53,6 +53,14 @@ def test_an_incarnation_without_a_beat_is_dead_three_beats_after_it_was_missed()
     assert missed == [False] * SILENT_BEATS + [True]
     replicas.apply(beat(ONE))
     assert not replicas.dead(ONE, WATCH)
+
+
+def test_a_stuck_replica_that_beats_on_is_not_alive_between_the_supervisors_beats() -> None:
+    at_work, patience = beat(ONE, running=1, step=7), round(STUCK_LEAST_S / BEAT_AFTER_S)
+    stuck = [at_work, *(WATCH, at_work) * patience]
+    assert alive(seen(*stuck[:-2])) == [ONE]
+    assert alive(seen(*stuck)) == alive(seen(*stuck, OTHER, at_work)) == []
+    assert alive(seen(*stuck, beat(ONE, running=1, step=8))) == [ONE]
 
 
 def test_slots_and_pools_are_apart() -> None:

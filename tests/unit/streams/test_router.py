@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas.events import ReplicaBeat, SupervisorBeat
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply_records import Dispatched, Failed, Shed
-from streams.replicas import SILENT_BEATS
+from streams.replicas import BEAT_AFTER_S, SILENT_BEATS, STUCK_LEAST_S
 from streams.router import LANE_DEPTH
 from streams.stage import Decision, Message
 from tests.unit.streams.routing import BACKLOGS, Routed, replies, sent
@@ -98,7 +98,7 @@ def test_the_committed_position_is_that_of_the_oldest_unsent_request(router: Rou
     assert (router.committed("paid"), router.committed("free")) == (5, 0)
 
 
-@pytest.mark.parametrize("reason", ["draining", "silent", "replaced", "of another pool"])
+@pytest.mark.parametrize("reason", ["draining", "silent", "stuck", "replaced", "of another pool"])
 def test_who_leaves_gets_nothing(router: Routed, reason: str) -> None:
     router.beat(beat(ONE, capacity=1, running=9))
     match reason:
@@ -108,6 +108,11 @@ def test_who_leaves_gets_nothing(router: Routed, reason: str) -> None:
             router.beat(beat(ONE, capacity=1))
             for _ in range(SILENT_BEATS):
                 router.beat(SupervisorBeat(Incarnation("watch")))
+        case "stuck":
+            for _ in range(2 + round(STUCK_LEAST_S / BEAT_AFTER_S)):
+                router.beat(beat(ONE, capacity=9, running=1))
+                router.beat(SupervisorBeat(Incarnation("watch")))
+            router.beat(beat(ONE, capacity=9, running=1))
         case "replaced":
             router.beat(beat(TWO, capacity=1, running=9))
             router.beat(beat(ONE, capacity=1))

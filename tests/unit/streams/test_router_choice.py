@@ -1,11 +1,13 @@
 """The router: which of the replicas that have room gets a prompt, and what it makes of beats that none has sent."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from schemas.events import LanePosition, ReplicaBeat, SupervisorBeat
 from schemas.ids import Incarnation
+from schemas.prefix import packed_prefix_hashes
 from streams.replicas import SILENT_BEATS
 from streams.router import MOST_IMBALANCE
 from streams.stage import Message
@@ -44,6 +46,17 @@ def test_a_conversation_moves_when_its_replica_has_much_more_to_do_or_no_room(ro
     router.beat(beat(ONE, slot=0, capacity=1, running=1, waiting=1, read={"paid": 9}))
     router.beat(beat(TWO, slot=1, capacity=9, running=1, read={"paid": 9}))
     assert router.slots("ab") == [1]
+
+
+def test_the_prefixes_of_who_is_replaced_or_leaves_are_forgotten_at_once(router: Routed) -> None:
+    for slot, incarnation in enumerate((ONE, TWO, THREE)):
+        router.beat(beat(incarnation, slot=slot, capacity=9))
+    assert router.slots("a", "b", "c") == [0, 1, 2]
+    router.beat(beat(Incarnation("next"), slot=0, capacity=9))
+    router.beat(beat(TWO, slot=1, capacity=9, state="draining"))
+    named = [packed_prefix_hashes(request(1, prompt=prompt).prompt, request(1).account) for prompt in "abc"]
+    affinity = router.stage._affinity
+    assert list(map(affinity.blocks, (ONE, TWO, THREE), named)) == [0, 0, 1]
 
 
 @pytest.mark.parametrize("how", ["replaced", "silent"])
@@ -93,6 +106,24 @@ def test_unknown_tiers_in_a_beat_mean_nothing(router: Routed) -> None:
     odd = (LanePosition("nonsense", 2**63 - 1), LanePosition("paid", 0))
     router.beat(replace(beat(capacity=1), lanes=odd))
     assert replies(router.ask(1)) == [reply_id(1)]
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one prefix", "a prefix each"])
+def test_what_a_dead_replica_leaves_spreads_over_the_living_by_the_places_they_have(
+    router: Routed, shared: bool
+) -> None:
+    prompts = ["abc" if shared else chr(0x100 + n) for n in range(64)]
+    router.beat(beat(Incarnation("dead"), slot=3, capacity=99))
+    assert router.slots(*prompts) == [3] * 64
+    for _ in range(SILENT_BEATS):
+        router.beat(SupervisorBeat(Incarnation("watch")))
+    for slot, (incarnation, capacity, running) in enumerate(((ONE, 63, 0), (TWO, 31, 0), (THREE, 63, 32))):
+        router.beat(beat(incarnation, slot=slot, capacity=capacity, running=running))
+    orphans = [router.ask(n, "resume", prompt=prompt) for n, prompt in enumerate(prompts)]
+    spread = Counter(slot for orphan in orphans for slot, _ in sent(orphan))
+    fair = {0: 38.4, 1: 19.2, 2: 6.4}  # so that each is as full as the others
+    assert spread.total() == 64
+    assert all(abs(spread[slot] - share) <= MOST_IMBALANCE + 1 for slot, share in fair.items()), spread
 
 
 def test_a_slot_that_a_stranger_took_comes_back_with_its_next_incarnation(router: Routed) -> None:

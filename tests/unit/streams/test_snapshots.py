@@ -90,8 +90,7 @@ def test_the_request_to_be_continued_survives() -> None:
     supervisor = Supervised()
     supervisor.running()
     after = restarted(supervisor)
-    after.reply(R1, r.AttemptOpened(2))
-    (wanted,) = after.beats().wanted
+    (wanted,) = after.reply(R1, r.AttemptOpened(2)).wanted
     assert (wanted.origin, len(wanted.accepted)) == (origin(), 8)
 
 

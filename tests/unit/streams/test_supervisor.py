@@ -109,8 +109,27 @@ def test_a_replaced_replicas_reply_is_fenced_on_the_next_beat(supervisor: Superv
 def test_a_dropped_attempt_is_fenced_and_no_other(supervisor: Supervised) -> None:
     supervisor.running()
     supervisor.running(reply_id(2))
-    supervisor.beat(beat(ONE, dropped=(AttemptDropped(R1, 1), AttemptDropped(reply_id(2), 7))))
-    assert answers(supervisor.beats()) == {R1: r.AttemptOpened(2)}
+    drop = beat(ONE, dropped=(AttemptDropped(R1, 1), AttemptDropped(reply_id(2), 7)))
+    assert answers(supervisor.beat(drop)) == answers(supervisor.beats()) == {R1: r.AttemptOpened(2)}
+    supervisor.reply(R1, r.AttemptOpened(2))
+    assert answers(supervisor.beat(drop)) == {}
+
+
+def test_what_one_of_two_addressees_dropped_is_left_to_the_other(supervisor: Supervised) -> None:
+    supervisor.beat(beat(TWO, slot=1))
+    supervisor.reply(R1, accepted(R1), dispatched(1, ONE), dispatched(1, TWO, slot=1))
+    assert answers(supervisor.beat(beat(ONE, dropped=(AttemptDropped(R1, 1),)))) == {}
+    assert answers(supervisor.beat(beat(TWO, slot=1, dropped=(AttemptDropped(R1, 1),)))) == {R1: r.AttemptOpened(2)}
+
+
+@pytest.mark.parametrize("reason", ["context_length_exceeded: 9 tokens", "internal"])
+def test_what_a_replica_refuses_is_its_clients_fault_and_opens_no_attempt(supervisor: Supervised, reason: str) -> None:
+    supervisor.running(reply_id(2))
+    supervisor.reply(R1, accepted(R1), dispatched(), r.Failed(reason))
+    for _ in range(2 * SILENT_BEATS):
+        supervisor.beat(beat(ONE))
+        assert supervisor.beats() == NOTHING
+    assert supervisor.partition.table.is_over(R1, 1)
 
 
 def test_who_names_an_attempt_that_is_over_is_told_so_until_it_forgets(supervisor: Supervised) -> None:
@@ -144,12 +163,11 @@ def test_a_hole_in_the_tokens_is_fenced_at_once(supervisor: Supervised, record: 
 
 def test_a_continuation_is_wanted_once_with_the_accepted_tokens(supervisor: Supervised) -> None:
     supervisor.running()
-    supervisor.reply(R1, r.AttemptOpened(2), tokens(3, "x"))
-    wanted = supervisor.beats(3).wanted
+    wanted = supervisor.reply(R1, r.AttemptOpened(2), tokens(3, "x")).wanted
     assert wanted == (ContinuationWanted(R1, 2, origin(), wanted[0].accepted),)
     assert bytes(unpack_ids(wanted[0].accepted)) == b"ab"
-    supervisor.reply(R1, r.AttemptOpened(3))
-    assert [one.attempt for one in supervisor.beats(3).wanted] == [3]
+    assert supervisor.beats(3).wanted == ()
+    assert [one.attempt for one in supervisor.reply(R1, r.AttemptOpened(3)).wanted] == [3]
 
 
 def test_what_was_dispatched_again_needs_no_continuation(supervisor: Supervised) -> None:
@@ -160,9 +178,8 @@ def test_what_was_dispatched_again_needs_no_continuation(supervisor: Supervised)
 
 def test_after_a_restart_what_still_resumes_is_wanted_again(supervisor: Supervised) -> None:
     supervisor.running()
-    supervisor.reply(R1, r.AttemptOpened(2))
-    again = restarted(supervisor)
-    assert supervisor.beats().wanted == again.beats().wanted != ()
+    wanted = supervisor.reply(R1, r.AttemptOpened(2)).wanted
+    assert restarted(supervisor).beats().wanted == wanted != ()
 
 
 def test_a_reply_that_loses_too_many_replicas_fails(supervisor: Supervised) -> None:
