@@ -13,6 +13,8 @@ check: .venv/test ## lint, types, import contracts, sizes
 	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python infra/check_sizes.py
 simulate: .venv/test ## the whole pipeline on virtual time, with faults: SEED=7 runs one seed, RUNS=1000 FIRST=0 many
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --only "$(ONLY)",--runs $(or $(RUNS),1000) --first $(or $(FIRST),0))
+chaos: .venv/test ## real processes with faults, and the checker: SEED=7 MINUTES=2, RUNS=12 seeds one after the other
+	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),2) --runs $(or $(RUNS),1)
 bench-path bench-faults bench-supervisor: .venv/test ## measurements: an edge's latency, deaths and cuts under load, a supervisor
 	@$(BIN)/python -m tests.benchmarks.$(@:bench-%=%)
 down: .venv/up ## stop what `make up` runs
@@ -37,4 +39,4 @@ clean: ## delete .venv and caches; .laneway stays
 .venv/up .venv/test: pyproject.toml .venv/uv
 	@echo "Installing into .venv; the first time PyTorch alone is 4.6 GB on disk (Linux)."
 	@$(INSTALL) --require-hashes -r $(filter %.lock,$^) && $(INSTALL) --no-deps --no-build-isolation -e . && touch $@
-.PHONY: help up test check simulate bench-path down reset docs schemas lock clean
+.PHONY: help up test check simulate chaos bench-path down reset docs schemas lock clean

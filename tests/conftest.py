@@ -18,7 +18,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 TESTS = Path(__file__).parent
 # What tests share for as long as a worker lives, and the name of the group that goes to one worker for it.
-SHARED = {"stack": "stacks", "paced": "stacks", "broker": "broker"}
+SHARED = {"stack": "stacks", "paced": "stacks", "scene": "stacks", "on_three": "stacks", "broker": "broker"}
 TOGETHER = ("browser", "model")
 
 

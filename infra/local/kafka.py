@@ -121,11 +121,14 @@ class Broker:
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings().items()))
         if (self._records / "meta.properties").exists():
             return
-        cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=").replace("-", "_")
-        command = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties))
+        command = self._java("kafka.tools.StorageTool", "format", "-t", self.cluster_id(), "-c", str(self._properties))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise StartError(f"{self._records} could not be formatted for Kafka: {done.stderr or done.stdout}")
+
+    def cluster_id(self) -> str:
+        """Of a cluster that begins with this broker."""
+        return base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=").replace("-", "_")
 
     def settings(self) -> dict[str, str]:
         return SETTINGS | {

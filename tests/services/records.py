@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from schemas.codec import Codec, CodecError
@@ -26,6 +26,7 @@ from schemas.reply import MOVES, Reply
 from topics.catalog import DEAD_LETTERS, MESSAGES, REPLIES, TIERS, TURNS, USAGE, Sizes, catalog, generate_topic
 from topics.config import KafkaConfig
 from topics.kafka import KafkaLog
+from topics.kafka_errors import asked
 from topics.log import Append, Place, Reader, Record
 from topics.outputs import reply_of_key
 
@@ -39,7 +40,7 @@ class Records:
     """Each topic is read on from where it was read to before, so asking again is cheap."""
 
     def __init__(self, kafka: str) -> None:
-        self._log = KafkaLog(KafkaConfig(kafka=kafka))
+        self._kafka, self._log = kafka, KafkaLog(KafkaConfig(kafka=kafka))
         self._admin = AdminClient({"bootstrap.servers": kafka})
         self._producer = self._log.producer()
         self._codec = Codec()
@@ -78,9 +79,18 @@ class Records:
         ]
 
     def ends(self, topic: str) -> dict[int, int]:
+        """Where each partition ends; asked anew of a leader that has started again since it was asked last."""
         places = [TopicPartition(topic, partition) for partition in range(PARTITIONS[topic])]
-        answers = self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=PATIENCE_S)
-        return {place.partition: answer.result().offset for place, answer in answers.items()}
+
+        def ask() -> dict[int, int]:
+            answers = self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=PATIENCE_S)
+            try:
+                return {place.partition: answer.result().offset for place, answer in answers.items()}
+            except KafkaException:
+                self._admin = AdminClient({"bootstrap.servers": self._kafka})  # it remembers the leader's last epoch
+                raise
+
+        return asked(f"asking for the ends of {topic}", ask)
 
     def posted(self, since: Mapping[int, int] | None = None) -> list[MessagePosted]:
         return self.events(MESSAGES, MessagePosted, since)
