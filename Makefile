@@ -15,12 +15,10 @@ simulate: .venv/test ## the whole pipeline on virtual time, with faults: SEED=7 
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --only "$(ONLY)",--runs $(or $(RUNS),1000) --first $(or $(FIRST),0))
 chaos: .venv/test ## real processes with faults, and the checker: SEED=7 MINUTES=2, RUNS=12 seeds one after the other
 	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),2) --runs $(or $(RUNS),1)
-bench-path bench-faults bench-supervisor: .venv/test ## measurements: an edge's latency, deaths and cuts under load, a supervisor
+bench-path bench-faults bench-supervisor bench-leaving: .venv/test ## measurements, each on a stack or broker of its own
 	@$(BIN)/python -m tests.benchmarks.$(@:bench-%=%)
-down: .venv/up ## stop what `make up` runs
-	@$(BIN)/laneway down
-reset: .venv/up ## delete records, conversations and keys; models and jars stay
-	@$(BIN)/laneway reset
+down reset: .venv/up ## stop what `make up` runs; delete records, conversations and keys: models and jars stay
+	@$(BIN)/laneway $@
 docs: .venv/test ## write the README's tables and diagram anew from the code
 	@$(BIN)/python -m infra.docs
 schemas: .venv/test ## add a golden Avro schema for each record that has changed

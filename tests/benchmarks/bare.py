@@ -12,10 +12,15 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from edge.config import EdgeConfig
+from edge.metrics import Metrics
 from edge.server import EdgeServer
 
 
 def serve(port: int) -> None:
+    server(port).run()
+
+
+def server(port: int) -> EdgeServer:
     """`GET /{tokens}`: so many events, one after the other, as fast as the client takes them."""
 
     async def events(request: Request) -> StreamingResponse:
@@ -28,4 +33,4 @@ def serve(port: int) -> None:
     async def nothing() -> None: ...
 
     app = Starlette(routes=[Route("/{tokens:int}", events)])
-    EdgeServer(app, EdgeConfig(host="127.0.0.1", port=port), nothing, lambda: None).run()
+    return EdgeServer(app, EdgeConfig(host="127.0.0.1", port=port), Metrics(), nothing, lambda: None)
