@@ -11,23 +11,23 @@ from schemas.events import GenerateRequested, HistoryLoaded, Origin
 from schemas.reply_records import Failed
 from streams.admission import MOST_KEYS
 from streams.bounds import LONGEST_NAME_BYTES, newest_turns
+from streams.runtime.requests import Requests
 from streams.stage import ContinuationWanted, HistoryWanted, Wanted
 from topics.catalog import DAY, LARGEST_REQUEST
 from topics.errors import Unavailable
-from topics.log import Log, Place, Record
+from topics.log import Place, Record
 from topics.outputs import Output, Routes
 from topics.schemas import Decoder
 from topics.store.contract import Store
 
 KEYS_REMEMBERED_MS = DAY
-FETCH_ATTEMPTS = 50
 
 
 @dataclass(frozen=True)
 class Effects:
-    """Reads the store and the log for the stages. `limit_tokens` bounds the history that intake is given."""
+    """Reads the store and the backlogs for the stages. `limit_tokens` bounds the history that intake is given."""
 
-    log: Log
+    requests: Requests
     store: Store
     decoder: Decoder
     routes: Routes
@@ -74,17 +74,4 @@ class Effects:
         """The record of a backlog at an offset; None if there is none, or none any more."""
         if not self.routes.has_backlog(origin.topic, origin.partition):
             return None
-        place, offset = Place(origin.topic, origin.partition), origin.offset
-        reader = self.log.reader()
-        try:
-            if not reader.begin(place) <= offset < reader.end(place):
-                return None
-            reader.add(place, offset)
-            for _ in range(FETCH_ATTEMPTS):
-                for record in reader.poll(1, 0.2):
-                    return record if record.offset == offset else None
-                if reader.position(place) > offset:
-                    return None
-            raise Unavailable(f"{place} gave no record at {offset}")
-        finally:
-            reader.close()
+        return self.requests.record(Place(origin.topic, origin.partition), origin.offset)

@@ -28,6 +28,7 @@ from streams.intake import Intake
 from streams.router import Router
 from streams.runtime.effects import Effects
 from streams.runtime.metrics import StageMeters, StageMetrics
+from streams.runtime.requests import Requests
 from streams.runtime.runner import Runner, Shell
 from streams.runtime.watch import Watch
 from streams.settlement import Settlement
@@ -194,7 +195,7 @@ def runner_of(name: str, cell: Cell, watch: Watch) -> Runner:
     log, codec = KafkaLog(cell.kafka), Codec()
     decoder = Decoder(log, codec)
     incarnation = Incarnation(f"{name}-{uuid_utils.uuid7().hex[-12:]}")
-    effects = Effects(log, cell.store, Decoder(log, Codec()), cell.routes, cell.tokenizer.context)
+    effects = Effects(Requests(log), cell.store, Decoder(log, Codec()), cell.routes, cell.tokenizer.context)
 
     def project(messages: Sequence[Message]) -> None:
         cell.store.save(SavedAt(message.offset, message.event) for message in messages)

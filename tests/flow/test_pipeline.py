@@ -32,6 +32,7 @@ from streams.history import History
 from streams.intake import Intake
 from streams.router import Router
 from streams.runtime.effects import Effects
+from streams.runtime.requests import Requests
 from streams.runtime.runner import Runner
 from streams.settlement import Settlement
 from streams.stage import Message, Stage
@@ -60,7 +61,7 @@ class Pipeline(Cell):
         self.tokenizer, self.store = tokenizer, store
         self.replicas: dict[int, tuple[Replica, Beats]] = {}
         self.starts = count(1)
-        self._effects = Effects(self.log, store, Decoder(self.log, CODEC), self.routes, tokenizer.context)
+        self._effects = Effects(Requests(self.log), store, Decoder(self.log, CODEC), self.routes, tokenizer.context)
         self._stages: dict[str, Callable[[], Stage]] = {
             "intake": lambda: Intake({tokenizer.name: Model(tokenizer, "main")}, self.routes),
             "router": lambda: Router("main", 100, self.routes),

@@ -19,6 +19,7 @@ from schemas.tokenizer import ChatTokenizer
 from streams.runtime import watch
 from streams.runtime.effects import Effects
 from streams.runtime.main import STAGES
+from streams.runtime.requests import Requests
 from streams.runtime.runner import Runner, Shell
 from streams.stage import Message
 from tests.simulation.processes import Beside, Process, Role
@@ -51,7 +52,7 @@ class StageProcess(Process):
         around, incarnation = self._around, Incarnation(self.name)
         log = SimLog(around.log, self)
         effects = Effects(
-            log,
+            Requests(log),
             cast(Store, around.store),
             Decoder(log, CODEC),
             around.routes,

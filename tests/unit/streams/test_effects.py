@@ -10,6 +10,7 @@ from schemas.events import ClientKey, GenerateRequested, HistoryLoaded, Origin
 from schemas.reply_records import Failed
 from streams.bounds import LONGEST_NAME_BYTES, MOST_TURNS_BYTES
 from streams.runtime.effects import Effects
+from streams.runtime.requests import Requests
 from streams.stage import ContinuationWanted, HistoryWanted
 from tests.unit.streams.cells import CODEC, Cell
 from tests.unit.streams.staged import SIZES, beat, posted, reply_id, request, turn
@@ -28,7 +29,7 @@ NOWHERE = [
 
 
 def effects(cell: Cell, store: Any = None) -> Effects:
-    return Effects(cell.log, store, Decoder(cell.log, CODEC), cell.routes, 512)
+    return Effects(Requests(cell.log), store, Decoder(cell.log, CODEC), cell.routes, 512)
 
 
 @pytest.fixture
@@ -54,6 +55,19 @@ def test_a_continuation_is_the_request_with_what_was_accepted(cell: Cell) -> Non
 def test_a_place_where_the_request_does_not_lie_ends_the_reply(cell: Cell, origin: Origin) -> None:
     output = effects(cell).perform(wanted(origin))
     assert (output.key, output.event) == (reply_id(1), Failed("request_lost"))
+
+
+def test_requests_that_lie_side_by_side_are_read_together(cell: Cell) -> None:
+    readers = []
+    made = cell.log.reader
+    cell.log.reader = lambda **how: readers.append(made(**how)) or readers[-1]  # type: ignore[method-assign]
+    cell.write(*(cell.routes.generate(request(n)) for n in range(3, 40)))
+    shell = effects(cell)
+    for _ in range(2):
+        told = [shell.perform(replace(wanted(Origin(PAID, 0, n)), reply=reply_id(n))).event for n in range(3, 40)]
+        assert [event.reply for event in told] == [reply_id(n) for n in range(3, 40)]
+    assert len(readers) == 1
+    assert isinstance(shell.perform(wanted(Origin(PAID, 0, 99))).event, Failed)
 
 
 def test_a_request_that_has_expired_ends_the_reply(cell: Cell) -> None:
