@@ -169,7 +169,7 @@ def test_a_client_that_goes_away_cancels(
     key, before = {"Idempotency-Key": f"leaving-{stream}"}, paced_log.ends("messages")
     with ExitStack() as opened:
         raw = opened.enter_context(wendy.connect())
-        body = orjson.dumps(body_of(LONG, stream=stream))
+        body = orjson.dumps(body_of(LONG + LONG, stream=stream))
         raw.sendall(head_of(paced, wendy, len(body), key["Idempotency-Key"]) + body)
         paced.until(lambda: [posted for posted in paced_log.posted(before) if posted.reply in paced_log.replies()])
         reply = paced_log.posted(before)[0].reply
