@@ -105,11 +105,10 @@ class Replica:
 
     def step(self) -> None:
         """One pass; waits a little for something to do when nothing runs."""
-        told = False
-        for event in self._lanes.take(0.0 if self._engine.has_work else IDLE_POLL_S):
+        events = list(self._lanes.take(0.0 if self._engine.has_work else IDLE_POLL_S))
+        for event in events:
             self._told(event)
-            told = True
-        if told:  # so that a step that never ends is seen to stand still with something to do
+        if events:  # so that a step that never ends is seen to stand still with something to do
             self.note()
         if self.draining:
             self._drop(*(job for job in self._jobs.values() if not job.started))

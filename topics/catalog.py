@@ -117,7 +117,7 @@ REPLY_RECORDS = (
 def catalog(sizes: Sizes) -> tuple[Topic, ...]:
     """All topics of a cell of these sizes."""
     of_pools = [topic for pool in sizes.pools for topic in _of_pool(pool, sizes)]
-    return (*_of_chats(sizes), *of_pools, *_of_results(sizes), *_of_the_cell(sizes))
+    return (*_of_chats(sizes), *of_pools, *_of_results(sizes), *_of_heartbeats(), *_of_the_cell(sizes))
 
 
 def _of_chats(sizes: Sizes) -> tuple[Topic, ...]:
@@ -179,8 +179,8 @@ def _of_results(sizes: Sizes) -> tuple[Topic, ...]:
     )
 
 
-def _of_the_cell(sizes: Sizes) -> tuple[Topic, ...]:
-    """What keeps a cell running."""
+def _of_heartbeats() -> tuple[Topic, ...]:
+    """Who lives."""
     return (
         Topic(
             REPLICAS,
@@ -200,6 +200,12 @@ def _of_the_cell(sizes: Sizes) -> tuple[Topic, ...]:
             "heartbeats of edges, and the supervisor's own clock beside them",
             segment_ms=MINUTE,
         ),
+    )
+
+
+def _of_the_cell(sizes: Sizes) -> tuple[Topic, ...]:
+    """What keeps a cell running."""
+    return (
         Topic(
             INTAKE_STATE,
             "user/conversation, partition as messages",
