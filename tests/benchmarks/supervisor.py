@@ -110,11 +110,10 @@ class Supervised:
         return len(partitions) == self._bench.routes.sizes.replies and all(one.caught_up for one in partitions)
 
     def snapshot(self) -> None:
-        """Steps until one is committed, and leaves."""
+        """Steps until all that was read is in one, and leaves, which waits for its commit."""
         for partition in self.stage._partitions.values():
             partition.snapshot_due = True
-        until = time.monotonic() + 3
-        while time.monotonic() < until or any(one.snapshot_due for one in self.stage._partitions.values()):
+        while any(partition._changed for partition in self.stage._partitions.values()):
             self._step()
         self.close()
 
