@@ -37,7 +37,13 @@ from topics.log import Place, Record
 from topics.outputs import reply_of_key
 
 RATE = 28
-ENV = {"LANEWAY_REPLICAS": "2", "LANEWAY_SCRIPTED_RATE": str(RATE), "LANEWAY_MAX_RUNNING": "256"}
+# A script has nothing to prefill: without its own bound on a step's tokens the gap would be that of its pace.
+ENV = {
+    "LANEWAY_REPLICAS": "2",
+    "LANEWAY_SCRIPTED_RATE": str(RATE),
+    "LANEWAY_MAX_RUNNING": "256",
+    "LANEWAY_STEP_TOKENS": "1000000",
+}
 FROZEN_S = 5.0
 MODEL_TOKENS = 60
 
@@ -231,7 +237,7 @@ EXPERIMENTS: dict[str, Callable[[Bench, Table], None]] = {"death": death, "freez
 def main(streams: int = 225, only: str = ",".join(EXPERIMENTS), model: bool = False) -> None:
     """On a stack of its own; the machine should have nothing else to do. `model`: SmolLM2 in place of the script."""
     console, table = Console(width=130), Table("fault", f"{streams} replies", "p50 / p99")
-    env = ENV | ({"LANEWAY_REPLICA": "model"} if model else {})
+    env = {"LANEWAY_REPLICAS": "2", "LANEWAY_REPLICA": "model"} if model else ENV
     with tempfile.TemporaryDirectory() as folder, MendedStack(Path(folder), env) as stack:
         bench = Bench(stack, streams, model=model)
         for name in only.split(","):

@@ -148,7 +148,7 @@ def follow(
 
 async def _follow(readers: Sequence[Reader], steps: Connection) -> None:
     following = [asyncio.create_task(reader.follow()) for reader in readers]
-    while not all(reader.sockets and reader.sockets[0].heard for reader in readers):
+    while not all(any(socket.heard for socket in reader.sockets) for reader in readers):
         await asyncio.sleep(0.01)
     steps.send("reading")
     await asyncio.gather(*following)
