@@ -166,9 +166,12 @@ class Runner:
         for decision in decisions:
             self._with_offsets += decision.committed
             self._want(decision.wanted)
-        done = [future for future in self._answers if future.done()]
-        self._answers = [future for future in self._answers if not future.done()]
-        self._send(self._shell.encoder.append(future.result()) for future in done)
+        asked, self._answers = self._answers, []
+        for future in asked:
+            if future.done():  # asked once: it may be done the next moment
+                self._send((self._shell.encoder.append(future.result()),))
+            else:
+                self._answers.append(future)
         self._producer.poll()
         if self._undelivered:  # a commit would find out, but a stage whose position does not move commits nothing
             raise DeliveryFailed(f"{self._stage.name}: an output was not acknowledged: {self._undelivered}")

@@ -55,6 +55,23 @@ class AtOnce(Executor):
         return future
 
 
+class DoneMeanwhile(AtOnce):
+    """What it is given is done the moment after it is first asked for."""
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        found: Future[Any] = JustNow()
+        found.set_result(super().submit(call, *args, **kwargs).result())
+        return found
+
+
+class JustNow(Future[Any]):
+    asked = False
+
+    def done(self) -> bool:
+        before, self.asked = self.asked, True
+        return before
+
+
 class CountedLog(MemoryLog):
     """`calls` names every call of a client so far; the one at index `crash_at` raises Crash, once."""
 

@@ -16,8 +16,9 @@ from streams.intake import KEPT_IDLE_MS, Intake
 from streams.router import Router
 from streams.runtime.runner import COMMIT_PATIENCE_S
 from streams.settlement import Settlement
+from streams.stage import ContinuationWanted
 from streams.supervisor import Supervisor
-from tests.unit.streams.cells import CODEC, Cell, IntakeCell, Never
+from tests.unit.streams.cells import CODEC, Cell, DoneMeanwhile, IntakeCell, Never
 from tests.unit.streams.staged import ONE, accepted, beat, posted, reply_id
 from topics.catalog import DEAD_LETTERS, INTAKE_STATE, MESSAGES, REPLICAS, REPLIES, SCHEMAS, generate_topic
 from topics.errors import DeliveryFailed, Fenced, Unavailable
@@ -70,6 +71,15 @@ def test_without_the_first_the_rest_never_leaves_and_the_next_process_does_both(
     assert (cell.events(PAID), cell.replies()) == ([], {})
     cell.step(cell.intake(), times=3)
     assert [type(event) for event in cell.events(PAID)] == [GenerateRequested]
+
+
+def test_an_answer_that_is_found_while_the_runner_looks_is_not_lost(cell: IntakeCell) -> None:
+    supervisor = Supervisor(ONE, cell.routes)
+    answer = cell.routes.reply(reply_id(1), Failed("request_lost"))
+    runner = cell.runner(supervisor, perform=lambda _: answer, beside=DoneMeanwhile())
+    runner._want((ContinuationWanted(reply_id(1), 2, Origin(PAID, 0, 0), b""),))
+    cell.step(runner, times=3)
+    assert cell.events(REPLIES) == [Failed("request_lost")]
 
 
 def test_an_output_that_is_lost_stops_a_stage_that_has_nothing_to_commit(cell: IntakeCell) -> None:
