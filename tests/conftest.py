@@ -10,6 +10,7 @@ import pytest
 
 from engine.main import SPINS
 from infra.local.kafka import RunningBroker
+from tests.sharing import SHARED, SHARING, latest, shared_by
 from tests.stack import Stack, small_broker
 
 # Torch reads it when it is imported: a thread that spins long at a barrier starves the brokers beside the tests.
@@ -17,19 +18,24 @@ os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
 TESTS = Path(__file__).parent
-# What tests share for as long as a worker lives, and the name of the group that goes to one worker for it.
-SHARED = {"stack": "stacks", "paced": "stacks", "scene": "stacks", "on_three": "stacks", "broker": "broker"}
+# Tests of one of these folders share processes of their own.
 TOGETHER = ("browser", "model")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers, tests that share processes go to one; of the others, those of one file."""
+    items.sort(key=latest)
     for item in items:
         file = item.path.relative_to(TESTS)
-        shared = [SHARED[name] for name in getattr(item, "fixturenames", ()) if name in SHARED]
+        shared = [SHARED[name] for name in shared_by(item)]
         group = shared[0] if shared else file.parts[0] if file.parts[0] in TOGETHER else str(file)
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    items = item.session.items
+    SHARING.end_unused(items[items.index(item) + 1 :])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -53,4 +59,5 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Stages, a scripted replica and two edges on a broker of their own, for tests that break nothing."""
     with Stack(tmp_path_factory.mktemp("stack")) as running:
+        SHARING.runs("stack", running.stop)
         yield running

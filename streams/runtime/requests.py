@@ -1,19 +1,21 @@
 """Requests that lie in the backlogs, read back by their offsets.
 
-Those of one replica lie side by side, and when it dies all of them are asked for within a moment: one reader serves
-them, and keeps what came with the last that it read.
+Those of one replica lie side by side, and when it dies all of them are asked for within a moment, in no order of
+theirs: one reader reads what lies around the first, and the others are found in that.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 from topics.errors import Unavailable
 from topics.log import Log, Place, Reader, Record
 
-READ_AHEAD = 500
+AROUND = 500
+MOST_BYTES = 1 << 25
 POLL_S = 0.2
-POLLS = 50
+PATIENCE_POLLS = 50
 
 
 class Requests:
@@ -33,17 +35,24 @@ class Requests:
             return self._near.get((place, offset))
 
     def _read(self, place: Place, offset: int) -> list[Record]:
-        """Of what lies from the offset on as much as comes at once."""
+        """What lies around the offset: as much before it as MOST_BYTES hold, after it as much as comes with it."""
         reader = self._reader = self._reader or self._log.reader()
-        if not reader.begin(place) <= offset < reader.end(place):
+        begin = reader.begin(place)
+        if not begin <= offset < reader.end(place):
             return []
-        reader.add(place, offset)
+        around, held, silent = deque[Record](), 0, 0
+        reader.add(place, max(begin, offset - AROUND))
         try:
-            for _ in range(POLLS):
-                if records := reader.poll(READ_AHEAD, POLL_S):
-                    return records
+            while silent < PATIENCE_POLLS:
+                records = reader.poll(AROUND, POLL_S)
+                silent += not records
+                for record in records:
+                    around.append(record)
+                    held += len(record.value or b"")
+                    while held > MOST_BYTES and around[0].offset < offset:
+                        held -= len(around.popleft().value or b"")
                 if reader.position(place) > offset:
-                    return []
+                    return list(around)
             raise Unavailable(f"{place} gave no record at {offset}")
         finally:
             reader.remove(place)

@@ -23,26 +23,26 @@ from rich.table import Table
 
 from schemas import reply_records as r
 from schemas.codec import Codec
-from schemas.events import ReplicaBeat
+from schemas.events import GenerateRequested, ReplicaBeat
 from schemas.ids import ReplyId
 from tests.benchmarks import readers
 from tests.benchmarks.readers import Heard
 from tests.benchmarks.rounds import Worker, cores
 from tests.services.client import Client
 from tests.services.running import MendedStack
-from topics.catalog import REPLICAS, REPLIES
+from topics.catalog import REPLICAS, REPLIES, generate_topic
 from topics.config import KafkaConfig
 from topics.kafka import KafkaLog
 from topics.log import Place, Record
-from topics.outputs import reply_of_key
 
 RATE = 28
-# A script has nothing to prefill: without its own bound on a step's tokens the gap would be that of its pace.
+# A script has nothing to prefill: with bounds on a step's tokens and time the gap would be that of its pace.
 ENV = {
     "LANEWAY_REPLICAS": "2",
     "LANEWAY_SCRIPTED_RATE": str(RATE),
     "LANEWAY_MAX_RUNNING": "256",
     "LANEWAY_STEP_TOKENS": "1000000",
+    "LANEWAY_STEP_TIME": "1000",
 }
 FROZEN_S = 5.0
 MODEL_TOKENS = 60
@@ -131,11 +131,13 @@ class Bench:
         reader.close()
         return found
 
-    def when(self, replies: Sequence[ReplyId], kind: type, attempt: int | None = None) -> dict[ReplyId, int]:
+    def when(
+        self, replies: Sequence[ReplyId], kind: type, attempt: int | None = None, topic: str = REPLIES
+    ) -> dict[ReplyId, int]:
         """The log time of the first record of that kind of each reply."""
         wanted, found = set(replies), dict[ReplyId, int]()
-        for record in self.records(REPLIES):
-            reply = reply_of_key(record.key)
+        for record in self.records(topic):
+            reply = ReplyId((record.key or b"").partition(b"/")[0].decode())
             if reply in wanted and reply not in found:
                 event = self._codec.decode(record.value)
                 if isinstance(event, kind) and (attempt is None or getattr(event, "attempt", None) == attempt):
@@ -172,12 +174,14 @@ def death(bench: Bench, table: Table) -> None:
     talks = bench.talk(14, kill)
     replies = [talk.reply for talk in talks]
     fenced, sent = bench.when(replies, r.AttemptOpened, 2), bench.when(replies, r.Dispatched, 2)
+    asked = bench.when(replies, GenerateRequested, 2, generate_topic("main", "resume"))
     begun, said = bench.when(replies, r.Started, 2), bench.when(replies, r.Tokens, 2)
     moved = [reply for reply in replies if reply in said]
     _row(table, f"kill -9 with {len(moved)} replies running", talks, [talk.gap_ms for talk in talks], "gap")
     for what, before, after in (
         ("until it is fenced", dict.fromkeys(moved, killed[0]), fenced),
-        ("until it is dispatched again", fenced, sent),
+        ("until it is asked for again", fenced, asked),
+        ("until it is dispatched again", asked, sent),
         ("until it has started", sent, begun),
         ("until its next token", begun, said),
     ):

@@ -9,6 +9,7 @@ import pytest
 from tests.services.client import Client
 from tests.services.records import Records
 from tests.services.running import MendedStack
+from tests.sharing import SHARING
 from tests.stack import Stack
 
 BACKLOG = 5
@@ -28,6 +29,7 @@ PACED = {
 def paced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MendedStack]:
     """Each stage a process of its own, 50 tokens/s, room for 8 replies and a backlog of 5."""
     with MendedStack(tmp_path_factory.mktemp("paced"), PACED, (USER,)) as running:
+        SHARING.runs("paced", running.stop)
         yield running
 
 
