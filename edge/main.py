@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -124,6 +125,8 @@ def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
     around = Surroundings(KafkaLog(kafka), store, kafka.sizes, Codec(), spans=spans)
     publish(around.log, around.codec)
     process = EdgeProcess(config, around, config.port if port is None else port)
+    gc.collect()
+    gc.freeze()  # what is here stays: looking through it again and again would hold up every stream
     process.run()
     store.close()
     if process.failure is not None:

@@ -42,17 +42,20 @@ class ReplyView:
 
     def apply(self, offset: int, record: Record) -> None:
         """Folds the record at `offset` in, and makes the frames of what it brought to light."""
-        if self.reply.apply(offset, record) is not Verdict.COUNTED or self.reply.accepted is None:
+        reply = self.reply
+        if reply.apply(offset, record) is not Verdict.COUNTED or reply.accepted is None:
             return
         if type(record) is r.Accepted:
-            self._add_numbered(accepted_frame(self.reply.id, record))
+            self._add_numbered(accepted_frame(reply.id, record))
             self.frames.append(QUEUED)
-        for n in range(len(self._index_of_id), self.reply.last + 1):
-            self._add_numbered(token_frame(n, self.reply.texts[n - 1], self.reply.logprobs.get(n)))
+        for n in range(len(self._index_of_id), reply.last + 1):
+            self._add_numbered(token_frame(n, reply.texts[n - 1], reply.logprobs.get(n)))
+        if type(record) is r.Tokens and reply.end is None:
+            return
         if unnumbered := _UNNUMBERED.get(type(record)):
             self.frames.append(unnumbered)
-        if self.ended:
-            self._add_numbered(end_frame(self.reply))
+        if reply.end is not None:
+            self._add_numbered(end_frame(reply))
 
     def index_after(self, cursor: int | None) -> int:
         """Where in `frames` a reader goes on who has seen event id `cursor`, at most `newest_id`; None: nothing."""

@@ -152,7 +152,7 @@ class Reply:
 
     def apply(self, offset: int, record: Record) -> Verdict:
         """Folds the record at `offset` in; a record that does not count changes nothing but `gap`."""
-        if self.state.ended:
+        if self.end is not None:
             return Verdict.ENDED
         kind = type(record)
         if kind is r.Accepted and self.accepted is not None:
@@ -176,7 +176,7 @@ class Reply:
         if type(record) is r.Cleared and self.finished is not None and self.cleared >= self.finished.count:
             target, record = State.FINISHED, self.finished
         self.state = target
-        if target.ended:
+        if target not in OPEN:
             self.end = record
             self.reason = _reason(record)
             del self.ids[self.last :], self.texts[self.last :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -15,6 +16,8 @@ from topics.kafka_errors import MISSING, REQUEST_TIMEOUT_S, asked, errors, trans
 from topics.log import Headers, Place, Position, Rebalance, Record
 
 LEAVE_S = 3.0
+
+place_of = lru_cache(maxsize=4096)(Place)
 
 
 class _Polling:
@@ -36,12 +39,11 @@ class _Polling:
                 return records
 
     def _take(self, message: Message) -> Record | None:
-        place = Place(cast(str, message.topic()), cast(int, message.partition()))
-        offset = cast(int, message.offset())
+        place, offset = place_of(message.topic(), message.partition()), cast(int, message.offset())
         error = message.error()
         if error is None:
             self._ahead[place] = offset + 1
-            headers = cast(Headers, tuple(message.headers() or ()))
+            headers = cast(Headers, tuple(found)) if (found := message.headers()) else ()
             return Record(place, offset, message.timestamp()[1], message.key(), message.value(), headers)
         if error.code() == KafkaError._PARTITION_EOF:
             self._ahead[place] = offset

@@ -21,9 +21,8 @@ class Place(NamedTuple):
 Headers = tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A record that was read. `timestamp_ms` is the broker's time of its append."""
+class Record(NamedTuple):
+    """A record that was read, made for every token. `timestamp_ms` is the broker's time of its append."""
 
     place: Place
     offset: int

@@ -237,7 +237,8 @@ class Tail:
             followed = self._followed.get(record.place)
             if followed is None or followed is not self._assigned.get(record.place):
                 continue  # given up since, or followed anew from a position that `live` is yet to be put to
-            self._pass_hole(record.place, record.offset)
+            if followed.position != record.offset:
+                self._pass_hole(record.place, record.offset)
             followed.position = record.offset + 1
             for subscription in self._subscriptions.get(_source(record), ()):
                 (batch[subscription] if subscription.live else subscription.held).append(record)

@@ -34,6 +34,7 @@ from topics.schemas import Decoder
 BATCH = 500
 POLL_S = 0.05
 SHARED_POLL_S = 0.02
+ANSWER_POLL_S = 0.002
 COMMIT_EVERY_S = 0.2
 ACKNOWLEDGE_S = 30.0
 COMMIT_PATIENCE_S = 60.0
@@ -119,8 +120,8 @@ class Runner:
             self._transactions.close()
 
     def _take(self) -> list[Record]:
-        quick = self._stage.broadcast or self._answers
-        records = self._consumer.poll(BATCH, SHARED_POLL_S if quick else POLL_S)
+        wait_s = ANSWER_POLL_S if self._answers else SHARED_POLL_S if self._stage.broadcast else POLL_S
+        records = self._consumer.poll(BATCH, wait_s)
         if self._lost:
             raise Fenced(f"{self._stage.name} lost {len(self._lost)} partitions to another process")
         if self._transactions:

@@ -30,10 +30,14 @@ SPAWN = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True)
 class Round:
-    """(sent at, heard at) of each token, in nanoseconds, and the CPU seconds that the server took meanwhile."""
+    """(sent at, heard at) of each token, in nanoseconds, and the CPU seconds that the server took meanwhile.
+
+    `began_ns`: when the server could begin, if that was not with the first token.
+    """
 
     times: list[tuple[int, int]]
     server_cpu_s: float
+    began_ns: int | None = None
 
     @cached_property
     def latencies_ms(self) -> list[float]:
@@ -44,8 +48,8 @@ class Round:
 
     @property
     def events_per_s(self) -> float:
-        heard = [at for _, at in self.times]
-        return len(heard) / ((max(heard) - min(heard)) / 1e9)
+        began_ns = self.began_ns or min(sent for sent, _ in self.times)
+        return len(self.times) / ((max(heard for _, heard in self.times) - began_ns) / 1e9)
 
     @property
     def cpu_us_per_event(self) -> float:
@@ -81,8 +85,25 @@ class Rounds:
     def clients(self, streams: int, rate: float, tokens: int) -> Round:
         """So many streams of the edge; `rate` tokens a second each, 0: as fast as it goes."""
         writer, replies = self._writer(streams, rate, tokens)
-        gets = [self._get(f"/v1/replies/{reply}/events") for reply in replies]
+        gets = [self._events(reply) for reply in replies]
         return _heard(Worker(listeners.listen, self._port, gets), writer, self._edge)
+
+    def ahead(self, streams: int, tokens: int) -> Round:
+        """So many streams of the edge, which stands still until the log holds all: neither writing costs it anything,
+        nor does it wait for anything."""
+        writer, replies = self._writer(streams, 0, tokens)
+        listener = Worker(listeners.listen, self._port, [self._events(reply) for reply in replies])
+        listener.wait()
+        self._edge.suspend()
+        try:
+            _written(writer)
+        finally:
+            before, began_ns = _cpu_s(self._edge), time.monotonic_ns()
+            self._edge.resume()
+        times = listener.wait()
+        used = _cpu_s(self._edge) - before
+        listener.process.join()
+        return Round(times, used, began_ns)
 
     def raw(self, streams: int, rate: float, tokens: int) -> Round:
         """A consumer of the topic, with nothing behind it."""
@@ -110,6 +131,9 @@ class Rounds:
         writer.wait()
         return writer, replies
 
+    def _events(self, reply: ReplyId) -> bytes:
+        return self._get(f"/v1/replies/{reply}/events")
+
     def _get(self, path: str) -> bytes:
         key = self._stack.keys[USER]
         return f"GET {path} HTTP/1.1\r\nHost: edge\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
@@ -124,10 +148,20 @@ def _heard(listener: Worker, writer: Worker | None, server: psutil.Process) -> R
     times = listener.wait()
     used = _cpu_s(server) - before
     if writer is not None:
-        writer.wait()
-        writer.process.join()
+        _end(writer)
     listener.process.join()
     return Round(times, used)
+
+
+def _written(writer: Worker) -> None:
+    """Has all written, and waits until it is."""
+    writer.steps.send("go")
+    _end(writer)
+
+
+def _end(writer: Worker) -> None:
+    writer.wait()
+    writer.process.join()
 
 
 def _cpu_s(process: psutil.Process) -> float:
