@@ -17,7 +17,7 @@ from topics.config import KafkaConfig
 from topics.errors import DeliveryFailed
 from topics.kafka_consumers import KafkaGroupConsumer, KafkaMembership, KafkaReader, Members, partitions_of
 from topics.kafka_errors import LIBRDKAFKA, MISSING, REQUEST_TIMEOUT_S, errors, translated
-from topics.log import Append, Delivered, Place, Position, Rebalance
+from topics.log import HOLD_MS, Append, Delivered, Place, Position, Rebalance
 
 PRODUCER = {
     "enable.idempotence": True,
@@ -32,7 +32,6 @@ CONSUMER = {
     "enable.auto.offset.store": False,
     "auto.offset.reset": "earliest",
     "enable.partition.eof": True,
-    "fetch.wait.max.ms": 100,
     "fetch.queue.backoff.ms": 5,
     "queued.max.messages.kbytes": 16_384,
 }
@@ -40,7 +39,7 @@ GROUP = {
     "partition.assignment.strategy": "range",  # partitions of one number of all topics go to one member
     "session.timeout.ms": 10_000,
     "heartbeat.interval.ms": 1_000,
-    "fetch.wait.max.ms": 500,  # its partitions seldom change, and an idle broker is asked less often
+    "fetch.wait.max.ms": HOLD_MS,
     "isolation.level": "read_committed",
 }
 
@@ -72,9 +71,9 @@ class KafkaLog:
         settings = {"group.id": members.group, "group.instance.id": members.instance}
         return KafkaGroupConsumer(Consumer(self._connection | CONSUMER | GROUP | settings), topics, rebalance, members)
 
-    def reader(self, *, committed_only: bool = False) -> KafkaReader:
+    def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> KafkaReader:
         isolation = "read_committed" if committed_only else "read_uncommitted"
-        settings = {"group.id": "laneway.readers", "isolation.level": isolation}
+        settings = {"group.id": "laneway.readers", "isolation.level": isolation, "fetch.wait.max.ms": hold_ms}
         return KafkaReader(Consumer(self._connection | CONSUMER | settings))
 
     def partitions(self, topic: str) -> int:

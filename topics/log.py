@@ -18,6 +18,8 @@ class Place(NamedTuple):
     partition: int
 
 
+HOLD_MS = 500  # a reader that keeps its places asks an idle broker seldom
+BRIEFLY_MS = 5  # one that reads what lies there, and leaves, waits for nothing
 Headers = tuple[tuple[str, bytes], ...]
 
 
@@ -148,7 +150,9 @@ class Log(Protocol):
     def group(self, name: str, topics: Collection[str], rebalance: Rebalance, instance: str) -> GroupConsumer:
         """`instance` is the member's fixed name: a restart under it takes its partitions back at once."""
 
-    def reader(self, *, committed_only: bool = False) -> Reader: ...
+    def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> Reader:
+        """`hold_ms`: how long a broker may hold a question for records that are not there yet. A place that is added
+        waits for the answer to the question before, and so does the news that a place has been read to its end."""
 
     def partitions(self, topic: str) -> int:
         """How many partitions `topic` has. Raises Unavailable, or TopicMismatch if it does not exist."""

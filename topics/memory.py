@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from topics.errors import DeliveryFailed, Fenced, TopicMismatch, Unavailable
-from topics.log import Append, Delivered, Place, Position, Rebalance, Record
+from topics.log import HOLD_MS, Append, Delivered, Place, Position, Rebalance, Record
 from topics.memory_group import Group, MemoryGroupConsumer
 from topics.memory_partition import Cursors, Partition
 
@@ -52,7 +52,7 @@ class MemoryLog:
             raise ValueError(f"the members of group {name} read {group.places}, not {places}")
         return MemoryGroupConsumer(group, self.places, self.changed, rebalance, instance)
 
-    def reader(self, *, committed_only: bool = False) -> MemoryReader:
+    def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> MemoryReader:
         return MemoryReader(self, committed_only)
 
     def partitions(self, topic: str) -> int:

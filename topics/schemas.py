@@ -11,7 +11,7 @@ from schemas.avro_schema import EVENTS, canonical, fingerprint_of, schema_of
 from schemas.codec import Codec, CodecError, UnknownSchema
 from schemas.events import SchemaPublished
 from topics.catalog import SCHEMAS
-from topics.log import Append, Log, Place, Reader
+from topics.log import BRIEFLY_MS, Append, Log, Place, Reader
 
 PLACE = Place(SCHEMAS, 0)
 UNKNOWN_FOR_S = 1.0
@@ -69,7 +69,7 @@ class Decoder:
     def _refresh(self) -> None:
         """Learns what was published since the last time."""
         if self._reader is None:
-            self._reader = self._log.reader()
+            self._reader = self._log.reader(hold_ms=BRIEFLY_MS)
         reader, end = self._reader, self._reader.end(PLACE)
         if end <= self._read_to:
             return

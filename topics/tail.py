@@ -22,12 +22,14 @@ from typing import TypeAlias
 from schemas.ids import ReplyId, created_ms, reply_partition
 from topics.catalog import REPLIES, SECOND
 from topics.errors import Missed, TopicsError
-from topics.log import Log, Place, Record
+from topics.log import BRIEFLY_MS, Log, Place, Record
 
 CLOCK_SLACK_MS = 10 * SECOND
 BATCH = 2_000
 # A step of a replica comes as many small fetches; handing over what a moment brought costs a fraction of each alone.
 MOMENT_S = 0.002
+# For so long a visited partition may wait behind the others, when all of them are silent.
+LIVE_HOLD_MS = 100
 
 Source: TypeAlias = tuple[Place, bytes]
 
@@ -86,7 +88,7 @@ class Tail:
     """
 
     def __init__(self, log: Log, deliver: Deliver, home: Collection[int] = ()) -> None:
-        self._live, self._past = log.reader(), log.reader()
+        self._live, self._past = log.reader(hold_ms=LIVE_HOLD_MS), log.reader(hold_ms=BRIEFLY_MS)
         self._deliver = deliver
         self._lock = threading.Lock()
         places = [Place(REPLIES, partition) for partition in home]

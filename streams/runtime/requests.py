@@ -10,7 +10,7 @@ import threading
 from collections import deque
 
 from topics.errors import Unavailable
-from topics.log import Log, Place, Reader, Record
+from topics.log import BRIEFLY_MS, Log, Place, Reader, Record
 
 AROUND = 500
 MOST_BYTES = 1 << 25
@@ -36,7 +36,7 @@ class Requests:
 
     def _read(self, place: Place, offset: int) -> list[Record]:
         """What lies around the offset: as much before it as MOST_BYTES hold, after it as much as comes with it."""
-        reader = self._reader = self._reader or self._log.reader()
+        reader = self._reader = self._reader or self._log.reader(hold_ms=BRIEFLY_MS)
         begin = reader.begin(place)
         if not begin <= offset < reader.end(place):
             return []

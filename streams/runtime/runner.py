@@ -27,7 +27,7 @@ from streams.runtime.inbox import Inbox
 from streams.runtime.watch import Watch, apart
 from streams.stage import Decision, Message, Stage, Wanted
 from topics.errors import DeliveryFailed, Fenced, Unavailable
-from topics.log import Append, Log, Place, Position, Record, Transactions
+from topics.log import BRIEFLY_MS, Append, Log, Place, Position, Record, Transactions
 from topics.outputs import Encoder, Output
 from topics.schemas import Decoder
 
@@ -257,7 +257,7 @@ class Runner:
             self._stage.caught_up(place)
 
     def _restore(self, place: Place, changelog: Place) -> None:
-        reader = self._shell.log.reader(committed_only=True)
+        reader = self._shell.log.reader(committed_only=True, hold_ms=BRIEFLY_MS)
         end = reader.end(changelog)
         reader.add(changelog, reader.begin(changelog))
         while reader.position(changelog) < end:

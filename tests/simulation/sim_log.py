@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tests.simulation.processes import Process
 from topics.errors import DeliveryFailed, TopicMismatch
-from topics.log import Append, Delivered, Place, Position, Rebalance, Record
+from topics.log import HOLD_MS, Append, Delivered, Place, Position, Rebalance, Record
 from topics.memory import MemoryLog, MemoryReader, MemoryTransactions
 from topics.memory_group import MemoryGroupConsumer
 
@@ -50,7 +50,7 @@ class SimLog:
         self._process.reads |= frozenset(topics)
         return SimConsumer(self._shared.group(name, topics, rebalance, instance), self._process)
 
-    def reader(self, *, committed_only: bool = False) -> SimReader:
+    def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> SimReader:
         return SimReader(self._shared, committed_only, self._process)
 
     def partitions(self, topic: str) -> int:

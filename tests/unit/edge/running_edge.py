@@ -30,7 +30,7 @@ from schemas.ids import Incarnation, ReplyId, assistant_message_id, mint_reply_i
 from schemas.reply import Record
 from topics.catalog import EDGES, MESSAGES, REPLIES, SCHEMAS, Sizes
 from topics.errors import Unavailable
-from topics.log import Place
+from topics.log import HOLD_MS, Place
 from topics.log import Record as LogRecord
 from topics.memory import MemoryLog, MemoryReader
 from topics.outputs import Encoder, Routes, reply_of_key
@@ -86,7 +86,7 @@ class BreakableLog(MemoryLog):
 
     lost = past_lost = frozen = False
 
-    def reader(self, *, committed_only: bool = False) -> MemoryReader:
+    def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> MemoryReader:
         return BreakableReader(self, committed_only)
 
 

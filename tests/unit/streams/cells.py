@@ -23,7 +23,7 @@ from streams.runtime.runner import Runner, Shell
 from streams.stage import HistoryWanted, Message, Stage, Wanted
 from tests.unit.streams.staged import SIZES, T0
 from topics.catalog import REPLIES, Sizes, catalog
-from topics.log import Append, Place, Rebalance, Record
+from topics.log import HOLD_MS, Append, Place, Rebalance, Record
 from topics.memory import MemoryLog, MemoryProducer, MemoryReader, MemoryTransactions
 from topics.memory_group import MemoryGroupConsumer
 from topics.outputs import Encoder, Output, Routes, reply_of_key
@@ -89,7 +89,7 @@ class CountedLog(MemoryLog):
     def group(self, name: str, topics: Collection[str], rebalance: Rebalance, instance: str) -> MemoryGroupConsumer:
         return self._counted(super().group(name, topics, rebalance, instance), "poll", "commit")
 
-    def reader(self, *, committed_only: bool = False) -> MemoryReader:
+    def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> MemoryReader:
         return self._counted(super().reader(committed_only=committed_only), "poll")
 
     def _counted(self, client: Any, *names: str) -> Any:

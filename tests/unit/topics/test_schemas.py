@@ -25,8 +25,8 @@ class Rig:
         rig = self
 
         class Counted:
-            def reader(self) -> Reader:
-                made: Any = reader()
+            def reader(self, **how: Any) -> Reader:
+                made: Any = reader(**how)
                 made.end = rig.counted(made.end)
                 return made
 

@@ -17,7 +17,7 @@ from schemas.ids import ReplyId
 from tests.contract.heard import PARTITIONS, Heard, minted
 from topics.catalog import REPLIES
 from topics.errors import Unavailable
-from topics.log import Place, Record
+from topics.log import HOLD_MS, Place, Record
 from topics.memory import MemoryLog, MemoryReader
 from topics.tail import Subscription
 
@@ -55,7 +55,7 @@ class PausedLog(MemoryLog):
         super().__init__({REPLIES: PARTITIONS}, lambda: time.time_ns() // 1_000_000)
         self.pause: Callable[[str], object] = str
 
-    def reader(self, *, committed_only: bool = False) -> MemoryReader:
+    def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> MemoryReader:
         return PausedReader(self)
 
 

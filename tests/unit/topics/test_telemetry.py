@@ -15,7 +15,7 @@ from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from schemas.settings import SettingError, load
 from topics.catalog import REPLICAS
 from topics.errors import Unavailable
-from topics.log import Place
+from topics.log import HOLD_MS, Place
 from topics.memory import MemoryLog, MemoryReader
 from topics.telemetry.config import TelemetryConfig
 from topics.telemetry.listener import Listener, answer
@@ -129,7 +129,7 @@ class Deaf(MemoryReader):
 
 
 class DeafLog(MemoryLog):
-    def reader(self, *, committed_only: bool = False) -> MemoryReader:
+    def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> MemoryReader:
         return Deaf(self, committed_only)
 
 
