@@ -7,7 +7,7 @@ the end of its reply or, when that is never told, after LOST_MS; what is settled
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from schemas.events import ReplySettled
@@ -41,11 +41,19 @@ MEASURES: Mapping[str, Callable[[Bucket | Reserved], int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A limit and its window; None for replies that run at once."""
+class Rules:
+    """The limits of one user and model, and the zone of their days and months."""
 
-    limit: Limit
-    window: Window | None
+    limits: tuple[Limit, ...]
+    time_zone: str = "UTC"
+
+    @property
+    def count_tokens(self) -> bool:
+        """Whether a reply's length has to be known before it begins."""
+        return any(limit.what in (OUTPUT, TOKENS) for limit in self.limits)
+
+    def window(self, text: str) -> Window:
+        return window_of(text, self.time_zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +86,24 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A rule with what counts for it now: (when it leaves, how much), used and reserved apart."""
+    """A limit with what counts for it now: (when it leaves, how much), used and reserved apart."""
 
-    rule: Rule
+    limit: Limit
     used: tuple[tuple[int, int], ...]
     reserved: tuple[tuple[int, int], ...]
 
     def balance(self, model: str) -> Balance:
-        limit = self.rule.limit
+        limit = self.limit
         reset_ms = max((leaves_ms for leaves_ms, amount in (*self.used, *self.reserved) if amount), default=0)
         return Balance(model, limit.what, limit.window, limit.most, _sum(self.used), _sum(self.reserved), reset_ms)
 
     def room(self) -> int:
-        return self.rule.limit.most - _sum(self.used) - _sum(self.reserved)
+        return self.limit.most - _sum(self.used) - _sum(self.reserved)
 
     def retry_after_ms(self, needed: int, now_ms: int) -> int | None:
         """Until so much fits: a reply that runs may give it back soon, else buckets have to leave."""
-        short = needed + _sum(self.used) - self.rule.limit.most
-        if needed > self.rule.limit.most:
+        short = needed + _sum(self.used) - self.limit.most
+        if needed > self.limit.most:
             return None
         if short <= 0:
             return RUNNING_RETRY_MS
@@ -103,21 +111,16 @@ class _Standing:
             short -= amount
             if short <= 0:
                 return max(1, leaves_ms - now_ms)
-        raise AssertionError(f"{self.rule.limit} with {self.used} never has room for {needed}")
+        raise AssertionError(f"{self.limit} with {self.used} never has room for {needed}")
 
 
-def rules_of(limits: Iterable[Limit], time_zone: str) -> tuple[Rule, ...]:
-    """Raises ValueError for a window or a zone that is none."""
-    return tuple(Rule(limit, window_of(limit.window, time_zone) if limit.window else None) for limit in limits)
-
-
-def reserve(ledger: Ledger, rules: Sequence[Rule], request: Request, now_ms: int) -> Granted | Short:
+def reserve(ledger: Ledger, rules: Rules, request: Request, now_ms: int) -> Granted | Short:
     """Reserves prompt and reply if all limits have room for them; a refusal changes nothing."""
     before = current(ledger, rules, now_ms)
     ledger = replace(before, open=tuple(held for held in before.open if held.reply != request.reply))
-    standings = [_standing(ledger, rule, now_ms) for rule in rules]
+    standings = _standings(ledger, rules, now_ms)
     needs = _needs(request, request.asked or 1)
-    refusals = [_short(ledger.model, s, needs[s.rule.limit.what], now_ms) for s in standings]
+    refusals = [_short(ledger.model, s, needs[s.limit.what], now_ms) for s in standings]
     if short := [refusal for refusal in refusals if refusal is not None]:
         return max(short, key=lambda refusal: (refusal.retry_after_ms is None, refusal.retry_after_ms or 0))
     output = request.asked or min([request.most, *(_room_for_output(s, request) for s in standings)])
@@ -125,18 +128,15 @@ def reserve(ledger: Ledger, rules: Sequence[Rule], request: Request, now_ms: int
     return Granted(replace(ledger, open=(*ledger.open, held)), output)
 
 
-def settle(ledger: Ledger, rules: Sequence[Rule], settled: ReplySettled, now_ms: int) -> Ledger:
+def settle(ledger: Ledger, rules: Rules, settled: ReplySettled, now_ms: int) -> Ledger:
     """Releases the reply's reservation and counts what it used; nothing for a reply that holds none, as a repeat."""
     ledger = replace(ledger, open=_told_in_time(ledger.open, now_ms))
     held = next((held for held in ledger.open if held.reply == settled.reply), None)
     if held is None:
         return ledger
-    requests, used_input, used_output = charge(settled, held.cached_percent)
-    windows = {rule.limit.window: rule.window for rule in rules if rule.window}
+    cost = charge(settled, held.cached_percent)
     spent = tuple(
-        replace(s, buckets=_added(s.buckets, Bucket(window.bucket(held.at_ms), requests, used_input, used_output)))
-        if (window := windows.get(s.window))
-        else s
+        Spent(s.window, _added(s.buckets, Bucket(rules.window(s.window).bucket(held.at_ms), *cost)))
         for s in ledger.spent
     )
     return replace(ledger, spent=spent, open=tuple(other for other in ledger.open if other is not held))
@@ -154,38 +154,51 @@ def charge(settled: ReplySettled, cached_percent: int) -> tuple[int, int, int]:
     return 1, prompt - cached + -(-cached * cached_percent // 100), output
 
 
-def balances(ledger: Ledger, rules: Sequence[Rule], now_ms: int) -> tuple[Balance, ...]:
+def balances(ledger: Ledger, rules: Rules, now_ms: int) -> tuple[Balance, ...]:
     """Every limit as it stands, in the order of the rules."""
     ledger = current(ledger, rules, now_ms)
-    return tuple(_standing(ledger, rule, now_ms).balance(ledger.model) for rule in rules)
+    return tuple(standing.balance(ledger.model) for standing in _standings(ledger, rules, now_ms))
 
 
-def current(ledger: Ledger, rules: Sequence[Rule], now_ms: int) -> Ledger:
-    """The ledger without what no longer counts, with a place for each window that does."""
-    windows = {rule.limit.window: rule.window for rule in rules if rule.window}
-    known = {spent.window: spent.buckets for spent in ledger.spent}
-    spent = tuple(
-        Spent(text, tuple(bucket for bucket in known.get(text, ()) if bucket.start_ms >= window.since(now_ms)))
-        for text, window in windows.items()
-    )
+def current(ledger: Ledger, rules: Rules, now_ms: int) -> Ledger:
+    """The ledger without what no longer counts, with a place for each window of the rules.
+
+    A window that they do not have stays while anything in it counts: a user may come with two plans in turn.
+    """
+    known = {spent.window: _counting(spent.buckets, rules.window(spent.window), now_ms) for spent in ledger.spent}
+    wanted = dict.fromkeys((limit.window for limit in rules.limits if limit.window), ())
+    spent = tuple(Spent(text, buckets) for text, buckets in (wanted | known).items() if buckets or text in wanted)
     return Ledger(ledger.model, spent, _told_in_time(ledger.open, now_ms))
+
+
+def _counting(buckets: Iterable[Bucket], window: Window, now_ms: int) -> tuple[Bucket, ...]:
+    since_ms = window.since(now_ms)
+    return tuple(bucket for bucket in buckets if bucket.start_ms >= since_ms)
 
 
 def _told_in_time(reserved: Iterable[Reserved], now_ms: int) -> tuple[Reserved, ...]:
     return tuple(held for held in reserved if now_ms - held.at_ms <= LOST_MS)
 
 
-def _standing(ledger: Ledger, rule: Rule, now_ms: int) -> _Standing:
+def _standings(ledger: Ledger, rules: Rules, now_ms: int) -> list[_Standing]:
     """Of a ledger that is current."""
-    window = rule.window
-    if window is None:
-        return _Standing(rule, (), tuple((0, 1) for _ in ledger.open))
-    measure, since_ms = MEASURES[rule.limit.what], window.since(now_ms)
-    buckets = next(spent.buckets for spent in ledger.spent if spent.window == rule.limit.window)
+    return [
+        _standing(ledger, limit, rules.window(limit.window), now_ms) if limit.window else _running(ledger, limit)
+        for limit in rules.limits
+    ]
+
+
+def _running(ledger: Ledger, limit: Limit) -> _Standing:
+    return _Standing(limit, (), tuple((0, 1) for _ in ledger.open))
+
+
+def _standing(ledger: Ledger, limit: Limit, window: Window, now_ms: int) -> _Standing:
+    measure, since_ms = MEASURES[limit.what], window.since(now_ms)
+    buckets = next(spent.buckets for spent in ledger.spent if spent.window == limit.window)
     used = tuple((window.leaves(bucket.start_ms), measure(bucket)) for bucket in buckets)
     held = [(window.bucket(held.at_ms), measure(held)) for held in ledger.open]
     reserved = tuple((window.leaves(start_ms), amount) for start_ms, amount in held if start_ms >= since_ms)
-    return _Standing(rule, used, reserved)
+    return _Standing(limit, used, reserved)
 
 
 def _needs(request: Request, output: int) -> Mapping[str, int]:
@@ -199,7 +212,7 @@ def _short(model: str, standing: _Standing, needed: int, now_ms: int) -> Short |
 
 
 def _room_for_output(standing: _Standing, request: Request) -> int:
-    match standing.rule.limit.what:
+    match standing.limit.what:
         case "tokens":
             return standing.room() - request.input
         case "output":

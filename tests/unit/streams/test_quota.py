@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.quota_records import Balance, Ledger, Limit
-from streams.quota import LOST_MS, RUNNING_RETRY_MS, Granted, Rule, Short, balances, charge, reserve, rules_of, settle
+from streams.quota import LOST_MS, RUNNING_RETRY_MS, Granted, Rules, Short, balances, charge, reserve, settle
 from tests.unit.streams.ledgers import T, end, only, request
 from tests.unit.streams.staged import reply_id
 
@@ -15,17 +15,17 @@ HOUR = 3_600_000
 EMPTY = Ledger("m")
 
 
-def rules(*limits: tuple[str, int, str], zone: str = "UTC") -> tuple[Rule, ...]:
-    return rules_of([Limit("m", *limit) for limit in limits], zone)
+def rules(*limits: tuple[str, int, str], zone: str = "UTC") -> Rules:
+    return Rules(tuple(Limit("m", *limit) for limit in limits), zone)
 
 
-def granted(ledger: Ledger, held: tuple[Rule, ...], now: int = T, **fields: Any) -> Granted:
+def granted(ledger: Ledger, held: Rules, now: int = T, **fields: Any) -> Granted:
     found = reserve(ledger, held, request(**fields), now)
     assert isinstance(found, Granted), found
     return found
 
 
-def refused(ledger: Ledger, held: tuple[Rule, ...], now: int = T, **fields: Any) -> Short:
+def refused(ledger: Ledger, held: Rules, now: int = T, **fields: Any) -> Short:
     found = reserve(ledger, held, request(**fields), now)
     assert isinstance(found, Short), found
     return found
@@ -91,12 +91,13 @@ def test_replies_at_once_are_counted_until_they_end_whatever_their_end() -> None
 
 
 def test_a_reply_whose_end_is_never_told_is_released_when_nobody_can_tell_it_any_more() -> None:
+    rest = rules(("tokens", 100, "day"))
     held = rules(("tokens", 100, "day"), ("replies", 1, ""))
     ledger = granted(EMPTY, held, T - T % 86_400_000, input=30).ledger
     at = T - T % 86_400_000 + LOST_MS
     assert isinstance(reserve(ledger, held, request(n=2), at), Short)
     assert isinstance(reserve(ledger, held, request(n=2), at + 1), Granted)
-    assert only(balances(settle(ledger, held[:1], end(1), at + 1), held[:1], at + 1)).used == 0
+    assert only(balances(settle(ledger, rest, end(1), at + 1), rest, at + 1)).used == 0
 
 
 @pytest.mark.parametrize(

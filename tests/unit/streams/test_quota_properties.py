@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from schemas.events import ReplySettled
 from schemas.ids import ReplyId
 from schemas.quota_records import Ledger, Limit
-from streams.quota import LOST_MS, Granted, Rule, balances, charge, reserve, rules_of, settle
+from streams.quota import LOST_MS, Granted, Rules, balances, charge, reserve, settle
 from streams.windows import zone_of
 from tests.unit.streams.ledgers import T, end, only, request
 from tests.unit.streams.test_windows import ms
@@ -37,7 +37,7 @@ STEPS = st.lists(
 class Life:
     """A ledger and, beside it, the plain list of what was admitted when and what it cost."""
 
-    rules: tuple[Rule, ...]
+    rules: Rules
     ledger: Ledger = field(default_factory=lambda: Ledger("m"))
     now: int = T
     asked: int = 0
@@ -65,11 +65,11 @@ class Life:
             self.ledger = settle(self.ledger, self.rules, self.ends[prompt % len(self.ends)], self.now)
 
 
-def counted(rule: Rule, entries: list[tuple[int, int, int, int]], now: int) -> int:
+def counted(rules: Rules, limit: Limit, entries: list[tuple[int, int, int, int]], now: int) -> int:
     """What the plain list says of a limit."""
-    assert rule.window
-    pick = {"requests": (1, 0, 0), "input": (0, 1, 0), "output": (0, 0, 1), "tokens": (0, 1, 1)}[rule.limit.what]
-    live = [e for e in entries if rule.window.bucket(e[0]) >= rule.window.since(now)]
+    window = rules.window(limit.window)
+    pick = {"requests": (1, 0, 0), "input": (0, 1, 0), "output": (0, 0, 1), "tokens": (0, 1, 1)}[limit.what]
+    live = [e for e in entries if window.bucket(e[0]) >= window.since(now)]
     return sum(a * b for e in live for a, b in zip(pick, e[1:], strict=True))
 
 
@@ -78,14 +78,14 @@ def counted(rule: Rule, entries: list[tuple[int, int, int, int]], now: int) -> i
 def test_balances_are_what_was_admitted_and_used_and_never_over_the_limit(
     limits: list[Limit], steps: list[tuple[int, str, int, int, int]], zone: str
 ) -> None:
-    life = Life(rules_of(limits, zone))
+    life = Life(Rules(tuple(limits), zone))
     for step in steps:
         life.step(*step)
         held = [(at, 1, i, o) for at, i, o in life.open.values()]
-        for rule, balance in zip(life.rules, balances(life.ledger, life.rules, life.now), strict=True):
-            assert balance.used == counted(rule, life.used, life.now) >= 0
+        for limit, balance in zip(life.rules.limits, balances(life.ledger, life.rules, life.now), strict=True):
+            assert balance.used == counted(life.rules, limit, life.used, life.now) >= 0
             recent = [entry for entry in held if life.now - entry[0] <= LOST_MS]
-            assert balance.reserved == counted(rule, recent, life.now) >= 0
+            assert balance.reserved == counted(life.rules, limit, recent, life.now) >= 0
             assert balance.used + balance.reserved <= balance.limit
 
 
@@ -94,7 +94,7 @@ def test_balances_are_what_was_admitted_and_used_and_never_over_the_limit(
 def test_late_and_repeated_ends_leave_the_same_balances(
     limits: list[Limit], order: list[int], delays: list[int]
 ) -> None:
-    rules, start = rules_of(limits, "Europe/Berlin"), Ledger("m")
+    rules, start = Rules(tuple(limits), "Europe/Berlin"), Ledger("m")
     for n in range(6):
         if isinstance(found := reserve(start, rules, request(n, 3 * n, 5), T + n * MINUTE), Granted):
             start = found.ledger
@@ -118,9 +118,8 @@ def test_late_and_repeated_ends_leave_the_same_balances(
 def test_a_reply_across_midnight_counts_in_the_day_and_month_that_admitted_it(
     zone: str, word: str, before: int, after: int, at: int
 ) -> None:
-    rules = rules_of([Limit("m", "tokens", 100, word)], zone)
-    window = rules[0].window
-    assert window
+    rules = Rules((Limit("m", "tokens", 100, word),), zone)
+    window = rules.window(word)
     midnight = window.leaves(window.bucket(at))
     found = reserve(Ledger("m"), rules, request(1, 40, 60), midnight - before)
     assert isinstance(found, Granted)
@@ -133,7 +132,7 @@ def test_a_reply_across_midnight_counts_in_the_day_and_month_that_admitted_it(
 
 
 def test_a_day_of_25_hours_has_one_days_quota() -> None:
-    rules = rules_of([Limit("m", "requests", 24, "day")], "Europe/Berlin")
+    rules = Rules((Limit("m", "requests", 24, "day"),), "Europe/Berlin")
     start, ledger = ms(2026, 10, 25, zone="Europe/Berlin"), Ledger("m")
     outcomes = []
     for hour in range(26):
@@ -147,7 +146,7 @@ def test_a_day_of_25_hours_has_one_days_quota() -> None:
 @settings(max_examples=25)
 @given(window=st.sampled_from(["60s", "90s", "3m"]), most=st.integers(1, 70))
 def test_one_call_a_second_for_three_windows_still_resets(window: str, most: int) -> None:
-    rules, ledger, seconds = rules_of([Limit("m", "requests", most, window)], "UTC"), Ledger("m"), []
+    rules, ledger, seconds = Rules((Limit("m", "requests", most, window),), "UTC"), Ledger("m"), []
     length = {"60s": 60, "90s": 90, "3m": 180}[window]
     for second in range(3 * length):
         now = T + second * 1000
