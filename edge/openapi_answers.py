@@ -13,8 +13,9 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 TEXT_OR_NULL = or_null(TEXT)
 FLAG: Schema = {"type": "boolean"}
 
-STATES = [state.value.lower() for state in State if state not in (State.UNSEEN, State.REJECTED, State.REDIRECTED)]
-ENDS = [state.value.lower() for state in State if state.ended and state not in (State.REJECTED, State.REDIRECTED)]
+NEVER_ACCEPTED = (State.UNSEEN, State.REJECTED, State.REDIRECTED, State.TOLD)
+STATES = [state.value.lower() for state in State if state not in NEVER_ACCEPTED]
+ENDS = [state.value.lower() for state in State if state.ended and state not in NEVER_ACCEPTED]
 REASONS = ("stop", "length", "content_filter")
 
 

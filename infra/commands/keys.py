@@ -32,7 +32,7 @@ def add(
     """Make an API key and print it, this once: the file keeps only its digest."""
     from infra.local.keys import KeyEntry, digest, new_key
     from infra.local.keys import add as add_key
-    from streams.admission import TIER_OF_PLAN
+    from streams.allowances import TIER_OF_PLAN
 
     if plan not in TIER_OF_PLAN:
         raise typer.BadParameter(f"--plan {plan}: expected {', '.join(sorted(TIER_OF_PLAN))}")

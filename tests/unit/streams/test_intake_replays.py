@@ -21,7 +21,7 @@ def logs(*actions: str) -> st.SearchStrategy[list[tuple[int, str, int, int]]]:
     return st.lists(action, min_size=4, max_size=30)
 
 
-LOGS = logs(*TALK, "rename", "delete")
+LOGS = logs(*TALK, "rename", "delete", "plans", "limit", "usage")
 
 
 def outputs(written: list[Written]) -> list[Output]:
