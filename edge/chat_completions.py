@@ -60,6 +60,7 @@ async def create_completion(request: Request) -> Response:
                     request.state.request_id = first
                     with edge.tails.reading(first) as before:
                         if await edge.look_up(before) and before.view.owner == caller.user:
+                            tell(request, before.view.reply.accepted, edge.now_ms())
                             return _answer(edge, before, asked, repeatable=True)
                     raise NotNow(f"reply {first} to the first of these requests cannot be read now", retry_after_s=1)
             return _answer(edge, shared, asked, repeatable=bool(client_key))
