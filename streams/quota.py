@@ -86,32 +86,36 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A limit with what counts for it now: (when it leaves, how much), used and reserved apart."""
+    """A limit with what counts for it now, used and reserved apart; and each amount with the bucket that it is in."""
 
     limit: Limit
-    used: tuple[tuple[int, int], ...]
-    reserved: tuple[tuple[int, int], ...]
+    window: Window | None
+    used: int
+    reserved: int
+    amounts: tuple[tuple[int, int], ...] = ()
+    held: tuple[tuple[int, int], ...] = ()
 
     def balance(self, model: str) -> Balance:
         limit = self.limit
-        reset_ms = max((leaves_ms for leaves_ms, amount in (*self.used, *self.reserved) if amount), default=0)
-        return Balance(model, limit.what, limit.window, limit.most, _sum(self.used), _sum(self.reserved), reset_ms)
+        newest = max((start_ms for start_ms, amount in (*self.amounts, *self.held) if amount), default=None)
+        reset_ms = self.window.leaves(newest) if self.window and newest is not None else 0
+        return Balance(model, limit.what, limit.window, limit.most, self.used, self.reserved, reset_ms)
 
     def room(self) -> int:
-        return self.limit.most - _sum(self.used) - _sum(self.reserved)
+        return self.limit.most - self.used - self.reserved
 
     def retry_after_ms(self, needed: int, now_ms: int) -> int | None:
         """Until so much fits: a reply that runs may give it back soon, else buckets have to leave."""
-        short = needed + _sum(self.used) - self.limit.most
+        short = needed + self.used - self.limit.most
         if needed > self.limit.most:
             return None
-        if short <= 0:
+        if short <= 0 or self.window is None:
             return RUNNING_RETRY_MS
-        for leaves_ms, amount in sorted(self.used):
+        for start_ms, amount in self.amounts:
             short -= amount
             if short <= 0:
-                return max(1, leaves_ms - now_ms)
-        raise AssertionError(f"{self.limit} with {self.used} never has room for {needed}")
+                return max(1, self.window.leaves(start_ms) - now_ms)
+        raise AssertionError(f"{self.limit} with {self.amounts} never has room for {needed}")
 
 
 def reserve(ledger: Ledger, rules: Rules, request: Request, now_ms: int) -> Granted | Short:
@@ -189,16 +193,16 @@ def _standings(ledger: Ledger, rules: Rules, now_ms: int) -> list[_Standing]:
 
 
 def _running(ledger: Ledger, limit: Limit) -> _Standing:
-    return _Standing(limit, (), tuple((0, 1) for _ in ledger.open))
+    return _Standing(limit, None, 0, len(ledger.open))
 
 
 def _standing(ledger: Ledger, limit: Limit, window: Window, now_ms: int) -> _Standing:
     measure, since_ms = MEASURES[limit.what], window.since(now_ms)
     buckets = next(spent.buckets for spent in ledger.spent if spent.window == limit.window)
-    used = tuple((window.leaves(bucket.start_ms), measure(bucket)) for bucket in buckets)
-    held = [(window.bucket(held.at_ms), measure(held)) for held in ledger.open]
-    reserved = tuple((window.leaves(start_ms), amount) for start_ms, amount in held if start_ms >= since_ms)
-    return _Standing(limit, used, reserved)
+    amounts = tuple((bucket.start_ms, measure(bucket)) for bucket in buckets)
+    starts = ((window.bucket(held.at_ms), held) for held in ledger.open)
+    held = tuple((start_ms, measure(held)) for start_ms, held in starts if start_ms >= since_ms)
+    return _Standing(limit, window, _sum(amounts), _sum(held), amounts, held)
 
 
 def _needs(request: Request, output: int) -> Mapping[str, int]:

@@ -16,6 +16,7 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 SLICES = 60
+QUARTER_MS = 15 * 60_000
 LONGEST_MS = 31 * 24 * 3_600_000
 EXPECTED = "90s, 15m, 5h, 7d (up to 31d), day or month"
 
@@ -61,22 +62,27 @@ class Calendar:
     zone: ZoneInfo
 
     def bucket(self, at_ms: int) -> int:
-        return self._began(self._first(at_ms))
+        return _period(self.months, self.zone, at_ms // QUARTER_MS)[0]
 
     def since(self, now_ms: int) -> int:
         return self.bucket(now_ms)
 
     def leaves(self, start_ms: int) -> int:
-        first = self._first(start_ms)
-        following = first + timedelta(days=32 if self.months else 1)
-        return self._began(following.replace(day=1) if self.months else following)
+        return _period(self.months, self.zone, start_ms // QUARTER_MS)[1]
 
-    def _first(self, at_ms: int) -> date:
-        day = datetime.fromtimestamp(at_ms // 1000, self.zone).date()
-        return day.replace(day=1) if self.months else day
 
-    def _began(self, day: date) -> int:
-        return int(datetime(day.year, day.month, day.day, tzinfo=self.zone).timestamp()) * 1000
+@lru_cache(maxsize=4096)
+def _period(months: bool, zone: ZoneInfo, quarter: int) -> tuple[int, int]:
+    """When the local day or month of this quarter of an hour began and when it ends; clocks change between quarters."""
+    day = datetime.fromtimestamp(quarter * QUARTER_MS // 1000, zone).date()
+    if not months:
+        return _midnight(day, zone), _midnight(day + timedelta(days=1), zone)
+    first = day.replace(day=1)
+    return _midnight(first, zone), _midnight((first + timedelta(days=32)).replace(day=1), zone)
+
+
+def _midnight(day: date, zone: ZoneInfo) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * 1000
 
 
 @lru_cache(maxsize=1024)
