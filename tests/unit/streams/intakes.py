@@ -135,9 +135,9 @@ class Script:
             return ConversationRenamed(UserId(user), ConversationId(conversation), f"name {len(self.log)}")
         if action == "plans":
             limits = (
-                Limit("*", "tokens", 90 * which, "15m"),
+                Limit("*", "tokens", 60, "15m"),
                 Limit("*", "replies", 2),
-                Limit("tiny", "requests", 5, "day"),
+                Limit("*", "requests", 5, "day"),
             )
             return PlansLoaded(
                 (Plan("paid", "paid", limits[which:], default_max_tokens=20, time_zone="Europe/Berlin"),)
