@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schemas.codec import Codec
 from schemas.events import (
@@ -21,15 +21,16 @@ from schemas.events import (
     TurnSaved,
 )
 from schemas.ids import ConversationId, ReplyId, UserId
+from schemas.quota_records import Limit, LimitSet, Plan, PlansLoaded, UsageAsked
 from schemas.reply_records import Accepted
 from schemas.tokenizer import ChatTokenizer
 from streams.admission import Model
 from streams.intake import Intake
 from streams.stage import Decision, Message
-from tests.unit.streams.staged import ROUTES, T0, Driven, answers, events, posted, turn
+from tests.unit.streams.staged import ROUTES, SIZES, T0, Driven, answers, events, posted, reply_id, turn
 from topics.catalog import MESSAGES
 from topics.log import Place
-from topics.outputs import Output
+from topics.outputs import Output, Routes
 
 PLACE = Place(MESSAGES, 0)
 CODEC = Codec()
@@ -39,8 +40,12 @@ Changelog = dict[str, bytes | None]
 Written = tuple[Place, str, bytes]
 
 
-def intake(tokenizer: ChatTokenizer) -> Intake:
-    return Intake({"tiny": Model(tokenizer, "main")}, ROUTES)
+def intake(tokenizer: ChatTokenizer, *, mini: bool = False) -> Intake:
+    """With `mini` a second model of that name, in a pool of that name."""
+    models = {"tiny": Model(tokenizer, "main")}
+    if not mini:
+        return Intake(models, ROUTES)
+    return Intake(models | {"mini": Model(tokenizer, "mini")}, Routes(replace(SIZES, pools=("main", "mini"))))
 
 
 def loaded(user: str = "alice", conversation: str = "c", *turns: Turn, keys: Iterable[ClientKey] = ()) -> HistoryLoaded:
@@ -58,8 +63,8 @@ def settled(message: MessagePosted, said: Turn | None = None) -> ReplySettled:
 class Intakes(Driven):
     """An intake and its one partition."""
 
-    def __init__(self, tokenizer: ChatTokenizer) -> None:
-        super().__init__(intake(tokenizer), PLACE)
+    def __init__(self, tokenizer: ChatTokenizer, *, mini: bool = False) -> None:
+        super().__init__(intake(tokenizer, mini=mini), PLACE)
 
     def take(self, event: object, at_ms: int = T0) -> Decision:
         return self(PLACE, event, at_ms)
@@ -128,6 +133,19 @@ class Script:
             return self._history(user, conversation) if which else unavailable(user, conversation)
         if action == "rename":
             return ConversationRenamed(UserId(user), ConversationId(conversation), f"name {len(self.log)}")
+        if action == "plans":
+            limits = (
+                Limit("*", "tokens", 60, "15m"),
+                Limit("*", "replies", 2),
+                Limit("*", "requests", 5, "day"),
+            )
+            return PlansLoaded(
+                (Plan("paid", "paid", limits[which:], default_max_tokens=20, time_zone="Europe/Berlin"),)
+            )
+        if action == "limit":
+            return LimitSet(UserId(user), (Limit("*", "requests", which, "5h"),) * min(which, 1))
+        if action == "usage":
+            return UsageAsked(UserId(user), reply_id(10_000 + len(self.log)))
         if action == "delete":
             return ConversationDeleted(UserId(user), ConversationId(conversation))
         return Tick()
