@@ -35,7 +35,7 @@ class Linear:
     def _multiply(self, x: Tensor) -> Tensor:
         if self.kernel == "torch":
             return linear(x, self._weight)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
+        product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._weight, None, "none", [], "")
         return product
 
 

@@ -1,8 +1,8 @@
-"""`make bench-ops`: the model on the C++ ops against the same model on torch's, and against its matrix products alone.
+"""`make bench-ops`: the model on the C++ ops, on torch's, and with int8 weights, against its matrix products alone.
 
-Rounds alternate: workload W (320 prompt tokens of which 256 are shared, greedy) on one engine, then on the other.
-Printed are medians over the rounds and their ratios; absolute figures are this machine's. The floor of a step is what
-its linears take on as many rows with nothing between them, in the same run.
+Rounds alternate: workload W (320 prompt tokens of which 256 are shared, greedy) on one engine after the other. Printed
+are medians over the rounds and ratios to the first; absolute figures are this machine's. The floor of a step is what
+the first one's linears take on as many rows with nothing between them, in the same run.
 """
 
 from __future__ import annotations
@@ -31,33 +31,45 @@ from tests.benchmarks.rounds import cores
 FLOORS = 9
 
 
-def main(requests: str = "1,8,64", rounds: int = 3, output: int = 64, against: str = "reference") -> None:
-    """Measures LANEWAY_MODEL as a replica's settings say, on LANEWAY_OPS=cpu and on `against`."""
-    config = replace(load(ReplicaConfig, os.environ), max_running=max(map(int, requests.split(","))))
+def main(
+    requests: str = "1,8,64",
+    rounds: int = 3,
+    output: int = 64,
+    variants: str = "cpu:float32,reference:float32,cpu:int8",
+) -> None:
+    """Measures LANEWAY_MODEL as a replica's settings say, on each of `variants`, which are ops:dtype."""
+    counts, names = [int(count) for count in requests.split(",")], variants.split(",")
+    config = replace(load(ReplicaConfig, os.environ), max_running=max(counts))
     tokenizer, console = ChatTokenizer.load(config.model), Console(width=120)
-    engines = {ops: make_engine(replace(config, ops=ops), tokenizer) for ops in ("cpu", against)}
-    for engine in engines.values():
-        measure(engine, Workload(1, 64, 0, 4), tokenizer.vocabulary, lambda _: None)
-        console.print(engine.fingerprint)
-    table = Table("at once", *(f"{ops} tok/s" for ops in engines), "ratio", "step", "its linears", "ratio")
-    for count in map(int, requests.split(",")):
-        found: dict[str, list[Figures]] = {ops: [] for ops in engines}
+    engines = [engine_of(config, tokenizer, name) for name in names]
+    table = Table("at once", *(f"{name} tok/s" for name in names), "ratios", "step", "its linears", "ratio")
+    for count in counts:
+        found: list[list[Figures]] = [[] for _ in engines]
         floors = []
         for n in track(range(rounds), f"{count} at once", transient=True):
-            for ops, engine in engines.items():  # one token more each round, so that no prompt is cached
+            for engine, figures in zip(engines, found, strict=True):  # a token more each round: no prompt is cached
                 workload = Workload(count, 320 + n, 256, output)
-                found[ops].append(measure(engine, workload, tokenizer.vocabulary, lambda _: None))
-            floors.append(linears_s(engines["cpu"], count))
-        table.add_row(str(count), *columns(list(found.values()), floors))
+                figures.append(measure(engine, workload, tokenizer.vocabulary, lambda _: None))
+            floors.append(linears_s(engines[0], count))
+        table.add_row(str(count), *columns(found, floors))
     console.print(table)
     console.print(f"medians of {rounds} rounds, {output} tokens a reply, {cores()}, {torch.get_num_threads()} threads")
+    console.print(*(engine.fingerprint for engine in engines), sep="\n")
+
+
+def engine_of(config: ReplicaConfig, tokenizer: ChatTokenizer, name: str) -> Engine:
+    ops, _, dtype = name.partition(":")
+    engine = make_engine(replace(config, ops=ops, dtype=dtype or "auto"), tokenizer)
+    measure(engine, Workload(1, 64, 0, 4), tokenizer.vocabulary, lambda _: None)
+    return engine
 
 
 def columns(found: list[list[Figures]], floors: list[float]) -> list[str]:
     speeds = [statistics.median(one.tokens_per_s for one in figures) for figures in found]
     step, floor = statistics.median(one.between_tokens[0] for one in found[0]), statistics.median(floors)
-    ratios = f"{speeds[0] / speeds[1]:.2f}", f"{1000 * step:.1f} ms", f"{1000 * floor:.1f} ms", f"{step / floor:.2f}"
-    return [*(f"{speed:,.1f}" for speed in speeds), *ratios]
+    ratios = " ".join(f"{speed / speeds[0]:.2f}" for speed in speeds)
+    times = f"{1000 * step:.1f} ms", f"{1000 * floor:.1f} ms", f"{step / floor:.2f}"
+    return [*(f"{speed:,.1f}" for speed in speeds), ratios, *times]
 
 
 def linears(engine: Engine) -> list[Linear]:

@@ -29,26 +29,28 @@ class CpuOps:
         return blocks, kv_heads, BLOCK_TOKENS * dim
 
     def add_rms_norm(self, x: Tensor, added: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-        normed, total = self._ops.add_rms_norm(x, added, weight, epsilon)
+        normed, total = self._ops.add_rms_norm.default(x, added, weight, epsilon)
         return normed, total
 
     def rope_and_cache(
         self, qkv: Tensor, rotary: tuple[Tensor, Tensor], batch: Batch, keys: Tensor, values: Tensor
     ) -> Tensor:
-        queries: Tensor = self._ops.rope_and_cache(qkv, *rotary, batch.positions, batch.slot_mapping, keys, values)
+        queries: Tensor = self._ops.rope_and_cache.default(
+            qkv, *rotary, batch.positions, batch.slot_mapping, keys, values
+        )
         return queries
 
     def paged_attention(self, queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         where = batch.query_start_loc, batch.seq_lens, batch.block_table
-        out: Tensor = self._ops.paged_attention(queries, keys, values, *where)
+        out: Tensor = self._ops.paged_attention.default(queries, keys, values, *where)
         return out
 
     def silu_and_mul(self, x: Tensor) -> Tensor:
-        out: Tensor = self._ops.silu_and_mul(x)
+        out: Tensor = self._ops.silu_and_mul.default(x)
         return out
 
     def int8_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-        out: Tensor = self._ops.int8_linear(x, weight, scales)
+        out: Tensor = self._ops.int8_linear.default(x, weight, scales)
         return out
 
     def sample(self, logits: Tensor, draws: list[Draw]) -> list[int]:
@@ -58,7 +60,7 @@ class CpuOps:
         )
         top_ps = torch.tensor([one.top_p for one in by], dtype=torch.double)
         words = [one.top_k for one in by], [_signed(one.seed) for one in by], [draw.position for draw in draws]
-        ids: Tensor = self._ops.sample(
+        ids: Tensor = self._ops.sample.default(
             logits.contiguous(), temperatures, top_ps, *(torch.tensor(column, dtype=torch.long) for column in words)
         )
         return ids.tolist()
