@@ -84,7 +84,7 @@ class Allowance:
             told = _next_limits(balances(before, rules, now_ms))
             return Rejected("quota", _words(model, found), found.retry_after_ms, quota=told)
         kept = replace(_with(self.kept, found.ledger), touched_ms=now_ms)
-        return Grant(found.max_tokens, _next_limits(balances(found.ledger, rules, now_ms)), kept)
+        return Grant(found.max_tokens, _next_limits(found.balances), kept)
 
     def balances(self, models: Iterable[str], now_ms: int) -> tuple[Balance, ...]:
         return tuple(

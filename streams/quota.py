@@ -69,10 +69,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """`max_tokens` is what the reply may have."""
+    """`max_tokens` is what the reply may have; its reservation is in the balances."""
 
     ledger: Ledger
     max_tokens: int
+    balances: tuple[Balance, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,14 @@ class _Standing:
         newest = max((start_ms for start_ms, amount in (*self.amounts, *self.held) if amount), default=None)
         reset_ms = self.window.leaves(newest) if self.window and newest is not None else 0
         return Balance(model, limit.what, limit.window, limit.most, self.used, self.reserved, reset_ms)
+
+    def holding(self, held: Reserved) -> _Standing:
+        """The same with one more reply."""
+        if self.window is None:
+            return _Standing(self.limit, None, self.used, self.reserved + 1)
+        amount = MEASURES[self.limit.what](held)
+        more = (*self.held, (self.window.bucket(held.at_ms), amount))
+        return _Standing(self.limit, self.window, self.used, self.reserved + amount, self.amounts, more)
 
     def room(self) -> int:
         return self.limit.most - self.used - self.reserved
@@ -129,7 +138,8 @@ def reserve(ledger: Ledger, rules: Rules, request: Request, now_ms: int) -> Gran
         return max(short, key=lambda refusal: (refusal.retry_after_ms is None, refusal.retry_after_ms or 0))
     output = request.asked or min([request.most, *(_room_for_output(s, request) for s in standings)])
     held = Reserved(request.reply, now_ms, request.input, output, request.cached_percent)
-    return Granted(replace(ledger, open=(*ledger.open, held)), output)
+    told = tuple(standing.holding(held).balance(ledger.model) for standing in standings)
+    return Granted(Ledger(ledger.model, ledger.spent, (*ledger.open, held)), output, told)
 
 
 def settle(ledger: Ledger, rules: Rules, settled: ReplySettled, now_ms: int) -> Ledger:

@@ -33,8 +33,12 @@ def refused(ledger: Ledger, held: Rules, now: int = T, **fields: Any) -> Short:
 
 def test_the_prompt_and_what_was_asked_for_are_reserved_and_what_was_used_is_kept() -> None:
     held = rules(("tokens", 100, "1h"))
-    ledger = granted(EMPTY, held, input=30, asked=50).ledger
-    assert only(balances(ledger, held, T)) == Balance("m", "tokens", "1h", 100, 0, 80, T + HOUR + 60_000 - T % 60_000)
+    ledger, told = (found := granted(EMPTY, held, input=30, asked=50)).ledger, found.balances
+    assert (
+        only(told)
+        == only(balances(ledger, held, T))
+        == Balance("m", "tokens", "1h", 100, 0, 80, T + HOUR + 60_000 - T % 60_000)
+    )
     ledger = settle(ledger, held, end(1, prompt=30, completion=7), T + 5)
     assert (only(balances(ledger, held, T + 5)).used, ledger.open) == (37, ())
 

@@ -52,6 +52,7 @@ class Life:
             wanted = request(self.asked, prompt, asked)
             if isinstance(found := reserve(self.ledger, self.rules, wanted, self.now), Granted):
                 self.ledger = found.ledger
+                assert found.balances == balances(found.ledger, self.rules, self.now)
                 self.open[wanted.reply] = (self.now, prompt, found.max_tokens)
         elif what == "end" and self.open:
             reply = sorted(self.open)[prompt % len(self.open)]
