@@ -61,18 +61,20 @@ class Conversation:
 class Store(Protocol):
     """Calls wait for the disk or the network: make them in a thread. All threads of a process may share a store.
 
-    The turns of a conversation are ordered by when their reply was first saved, the user's before the assistant's.
+    The turns of a conversation are ordered by when their question was posted, then by reply; the user's before the
+    assistant's. All versions of a message were posted at one time, for one reply.
     """
 
     def save(self, records: Iterable[SavedAt]) -> None:
-        """All or none, and durable on return. Of two versions of a message, the one of the higher offset stays; of two
-        names of a conversation, the later one."""
+        """Durable on return; who is told Unavailable instead saves the same again. Of two versions of a message, that
+        of the higher offset stays; of two names of a conversation, the later one. What was posted longer ago than
+        the store keeps is passed over, and goes by itself in time."""
 
     def empty(self) -> bool:
         """Whether nothing was ever saved."""
 
     def history(self, user: UserId, conversation: ConversationId, limit_tokens: int, keys_since_ms: int = 0) -> History:
-        """The newest turns whose token ids together are at most `limit_tokens`; every key used since then."""
+        """The newest turns whose token ids together are at most `limit_tokens`; every key posted since then."""
 
     def conversations(self, user: UserId, limit: int, before: Cursor | None = None) -> tuple[Conversation, ...]:
         """The newest first, from after `before` on."""
@@ -97,6 +99,11 @@ class Store(Protocol):
         """The reply that won this Idempotency-Key, with the hash of the body it came with."""
 
     def close(self) -> None: ...
+
+
+def posted_ms(saved: TurnSaved) -> int:
+    """When the question was posted; of turns from before that was recorded, when they were made."""
+    return saved.posted_ms or saved.created_ms
 
 
 def title_of(text: str) -> str:
