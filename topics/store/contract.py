@@ -16,6 +16,8 @@ from schemas.events import ClientKey, ConversationDeleted, ConversationRenamed, 
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 
 TITLE_CHARACTERS = 80
+LONGEST_KEY_BYTES = 512
+LATEST_MS = 2**53
 
 Saved: TypeAlias = TurnSaved | ConversationRenamed | ConversationDeleted
 
@@ -99,6 +101,23 @@ class Store(Protocol):
         """The reply that won this Idempotency-Key, with the hash of the body it came with."""
 
     def close(self) -> None: ...
+
+
+def check_savable(saved: Saved) -> None:
+    """Raises ValueError for what no store can have as a key: nobody is to wait for a record that never fits."""
+    names: dict[str, str] = {"user": saved.user, "conversation": saved.conversation}
+    optional: dict[str, str] = {}
+    times = {"at_ms": 0 if isinstance(saved, TurnSaved) else saved.at_ms}
+    if isinstance(saved, TurnSaved):
+        names |= {"message": saved.turn.message, "role": saved.turn.role, "reply": saved.reply}
+        optional = {"client_key": saved.client_key or "", "body_hash": saved.body_hash or ""}
+        times |= {"created_ms": saved.created_ms, "posted_ms": saved.posted_ms}
+    for field, name in (names | optional).items():
+        if (length := len(name.encode())) > LONGEST_KEY_BYTES or (field in names and not name):
+            raise ValueError(f"{field} has {length} bytes, expected 1 to {LONGEST_KEY_BYTES}")
+    for field, at_ms in times.items():
+        if not 0 <= at_ms < LATEST_MS:
+            raise ValueError(f"{field}={at_ms}: expected milliseconds since 1970")
 
 
 def posted_ms(saved: TurnSaved) -> int:
