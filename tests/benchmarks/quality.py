@@ -41,10 +41,13 @@ def main(prompts: int = 200, tokens: int = 24) -> None:
         exact, coarse = (next_token(model, prompt) for model in models)
         divergence += float((exact.exp() * (exact - coarse)).sum())
         same += int(exact.argmax() == coarse.argmax())
+    print(
+        f"{prompts} prompts: mean KL {divergence / prompts:.4f}, the same likeliest token {same / prompts:.1%}",
+        flush=True,
+    )
     asking = [Generation(prompt, Sampling(tokens, temperature=0)) for prompt in asked]
     said = [generate(model, *asking, max_running=64) for model in models]
     alike = [next((n for n in range(tokens) if a[n] != b[n]), tokens) for a, b in zip(*said, strict=True)]
-    print(f"{prompts} prompts: mean KL {divergence / prompts:.4f}, the same likeliest token {same / prompts:.1%}")
     print(
         f"greedy: {sum(alike) / prompts:.1f} of {tokens} tokens alike, {alike.count(tokens) / prompts:.0%} all of them"
     )
