@@ -8,10 +8,10 @@ history and waits for nobody; of its conversation only the client key is kept, i
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 from schemas.events import (
     ConversationDeleted,
@@ -22,58 +22,19 @@ from schemas.events import (
     Tick,
     Turn,
 )
-from schemas.ids import ConversationId, UserId, created_ms
+from schemas.ids import ConversationId, UserId
 from schemas.kept_records import ConversationKept, ParkedMessage
 from schemas.reply_records import Rejected, Stopped
+from streams.active import Partition, forget_idle, later, lost
 from streams.admission import Answer, Model, admit, busy, evolve
-from streams.bounds import MOST_PARKED_BYTES, PARKED_COST_BYTES, check_posted, check_size, newest_turns, text_bytes
+from streams.bounds import MOST_PARKED_BYTES, check_posted, check_size, newest_turns
 from streams.stage import NOTHING, Decision, HistoryWanted, Message, Stage
-from topics.catalog import INTAKE_STATE, MESSAGES, MINUTE, RESUME_WINDOW_MS
+from topics.catalog import INTAKE_STATE, MESSAGES
 from topics.log import Place
 from topics.outputs import Output, Routes
 
-KEPT_IDLE_MS = 10 * MINUTE
 TICK_EVERY_S = 0.25
 REPEATABLE = ("stopped", "failed", "shed")
-
-Key: TypeAlias = tuple[UserId, ConversationId]
-
-
-@dataclass(slots=True)
-class Partition:
-    """The conversations of one partition, the longest untouched first; `changed` since the last commit.
-
-    `waiting` counts the bytes of each user's parked messages, and what else a message takes.
-    """
-
-    kept: OrderedDict[Key, ConversationKept] = field(default_factory=OrderedDict)
-    parked: set[Key] = field(default_factory=set)
-    changed: set[Key] = field(default_factory=set)
-    waiting: Counter[UserId] = field(default_factory=Counter)
-
-    def put(self, kept: ConversationKept) -> None:
-        key = (kept.user, kept.conversation)
-        if self.kept.get(key) == kept:
-            return
-        self._count(key, kept)
-        self.kept[key] = kept
-        self.kept.move_to_end(key)
-        (self.parked.add if kept.parked else self.parked.discard)(key)
-        self.changed.add(key)
-
-    def drop(self, key: Key) -> None:
-        self._count(key, None)
-        self.kept.pop(key, None)
-        self.parked.discard(key)
-        self.changed.add(key)
-
-    def _count(self, key: Key, kept: ConversationKept | None) -> None:
-        before = self.kept.get(key)
-        if not (before and before.parked) and not (kept and kept.parked):
-            return
-        self.waiting[key[0]] += _parked_bytes(kept) - _parked_bytes(before)
-        if not self.waiting[key[0]]:
-            del self.waiting[key[0]]
 
 
 class Intake(Stage):
@@ -91,7 +52,7 @@ class Intake(Stage):
     def apply(self, message: Message) -> Decision:
         check_size(message.size)
         partition = self._partitions[message.place]
-        _forget_idle(partition, message.at_ms)
+        forget_idle(partition, message.at_ms)
         match message.event:
             case MessagePosted() as posted:
                 return self._posted(partition, posted, message.at_ms)
@@ -122,10 +83,10 @@ class Intake(Stage):
         stored = not posted.messages
         kept = known or ConversationKept(posted.user, posted.conversation, now_ms, stored, (), (), None, ())
         if not stored and not posted.client_key:
-            return self._decision([self._alone(kept, ParkedMessage(posted, _later(kept, now_ms)))])
+            return self._decision([self._alone(kept, ParkedMessage(posted, later(kept, now_ms)))])
         if partition.waiting[posted.user] > MOST_PARKED_BYTES and (kept.loading or kept.open_reply):
             return self._decision([Answer(posted, busy(kept))])  # its state would outgrow a record of the changelog
-        kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, _later(kept, now_ms))))
+        kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, later(kept, now_ms))))
         if not kept.loading:
             return self._answer(partition, kept, now_ms)
         partition.put(kept)
@@ -159,14 +120,14 @@ class Intake(Stage):
         kept = partition.kept.get((renamed.user, renamed.conversation))
         if kept and kept.deleted_ms and not (kept.keys or kept.parked):
             return NOTHING  # it is deleted, and nothing was said in it since
-        at_ms = _later(kept, now_ms) if kept else now_ms
+        at_ms = later(kept, now_ms) if kept else now_ms
         return Decision(then=(self._routes.conversation(replace(renamed, at_ms=at_ms)),))
 
     def _deleted(self, partition: Partition, deleted: ConversationDeleted, now_ms: int) -> Decision:
         """Forgets the conversation, whatever is still to come for it; what is said in it from now on is a new one."""
         user, conversation = deleted.user, deleted.conversation
         kept = partition.kept.get((user, conversation))
-        at_ms = max(_later(kept, now_ms), kept.touched_ms) if kept else now_ms
+        at_ms = max(later(kept, now_ms), kept.touched_ms) if kept else now_ms
         partition.put(ConversationKept(user, conversation, now_ms, False, (), (), None, (), at_ms))
         gone = Rejected("conversation_deleted", f"conversation {conversation!r} was deleted while this message waited")
         told = [self._routes.reply(parked.message.reply, gone) for parked in kept.parked] if kept else []
@@ -250,31 +211,6 @@ class Intake(Stage):
         for place, partition in self._partitions.items():
             if partition.parked:
                 yield Output(place, "", Tick())
-
-
-def _parked_bytes(kept: ConversationKept | None) -> int:
-    return sum(PARKED_COST_BYTES + text_bytes(parked.message) for parked in kept.parked) if kept else 0
-
-
-def _later(kept: ConversationKept, now_ms: int) -> int:
-    """The log time, but later than the last deletion: two records may have the same millisecond."""
-    return max(now_ms, kept.deleted_ms + 1)
-
-
-def lost(kept: ConversationKept, now_ms: int) -> bool:
-    """Whether the open reply's end will never be told: the log has forgotten all of it, long after its deadline."""
-    return kept.open_reply is not None and abs(now_ms - created_ms(kept.open_reply)) > RESUME_WINDOW_MS
-
-
-def _forget_idle(partition: Partition, now_ms: int) -> None:
-    while partition.kept:
-        key, kept = next(iter(partition.kept.items()))
-        if now_ms - kept.touched_ms < KEPT_IDLE_MS:
-            return
-        if kept.parked or (kept.open_reply and not lost(kept, now_ms)):
-            partition.put(replace(kept, touched_ms=now_ms))
-        else:
-            partition.drop(key)
 
 
 def _joined(decisions: Iterable[Decision]) -> Decision:

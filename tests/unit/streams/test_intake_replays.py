@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from schemas.events import MessagePosted
 from schemas.reply_records import Accepted
 from schemas.tokenizer import ChatTokenizer
-from streams.intake import KEPT_IDLE_MS
+from streams.active import KEPT_IDLE_MS
 from tests.unit.streams.intakes import CODEC, Changelog, Script, Written, encoded, keep, restored
 from tests.unit.streams.staged import folded
 from topics.catalog import REPLIES
