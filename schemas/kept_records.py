@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schemas.events import ClientKey, MessagePosted, Origin, Turn
-from schemas.ids import ConversationId, Incarnation, ReplyId, UserId
+from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId
 from schemas.reply_records import Accepted, Finished, ListenerAttached
 
 
@@ -19,8 +19,11 @@ class ParkedMessage:
 
 @dataclass(frozen=True, slots=True)
 class ConversationKept:
-    """Intake's state of one conversation as its changelog holds it. `loading`: the store's answer is awaited.
+    """Intake's state of one conversation as its changelog holds it. `loading`: the store's answer is awaited, of the
+    branch that ends in `wanted`.
 
+    `turns` are of one branch, which ends in `leaf`; `dropped`: they were given up for room, keys and all else were not.
+    `used` orders conversations by when they were last touched: the record's offset, and which touch within it.
     `deleted_ms`: when it was last deleted; all that is said in it is said later.
     """
 
@@ -33,6 +36,11 @@ class ConversationKept:
     open_reply: ReplyId | None
     parked: tuple[ParkedMessage, ...]
     deleted_ms: int = 0
+    leaf: MessageId | None = None
+    wanted: MessageId | None = None
+    system: str = ""
+    dropped: bool = False
+    used: int = 0
 
 
 @dataclass(frozen=True, slots=True)

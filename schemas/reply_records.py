@@ -16,7 +16,8 @@ from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId
 class Accepted:
     """`max_tokens` is what the reply may have at most, as far as the context has room for what was asked.
 
-    `posted_ms` is the log time of its message in `messages`.
+    `posted_ms` is the log time of its message in `messages`. The key of one that answers an earlier question again is
+    here, since no question is saved with it.
     """
 
     user: UserId
@@ -37,6 +38,8 @@ class Accepted:
     tokenizer: str
     max_tokens: int = 0
     posted_ms: int = 0
+    client_key: str | None = None
+    body_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
