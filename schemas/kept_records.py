@@ -19,10 +19,10 @@ class ParkedMessage:
 
 @dataclass(frozen=True, slots=True)
 class ConversationKept:
-    """Intake's state of one conversation as its changelog holds it. `loading`: the store's answer is awaited, of the
-    branch that ends in `wanted`.
+    """Intake's state of one conversation as its changelog holds it. `loading`: the store's answer is awaited.
 
-    `turns` are of one branch, which ends in `leaf`; `dropped`: they were given up for room, keys and all else were not.
+    `turns` are those of the branch that ends in `branch`, or will be when they are loaded; `dropped`: they are not at
+    hand. `leaf` is the message that the conversation goes on from; None while there is none, or it is not known.
     `used` orders conversations by when they were last touched: the record's offset, and which touch within it.
     `deleted_ms`: when it was last deleted; all that is said in it is said later.
     """
@@ -37,7 +37,7 @@ class ConversationKept:
     parked: tuple[ParkedMessage, ...]
     deleted_ms: int = 0
     leaf: MessageId | None = None
-    wanted: MessageId | None = None
+    branch: MessageId | None = None
     system: str = ""
     dropped: bool = False
     used: int = 0

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from schemas.events import (
+    ROOT,
     ClientKey,
     GenerateRequested,
     MessagePosted,
@@ -21,7 +22,8 @@ from schemas.ids import assistant_message_id, user_message_id
 from schemas.kept_records import ConversationKept, ParkedMessage
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer
-from streams.context import Prompt, TooLong, build, build_whole
+from streams.branches import Elsewhere, is_unknown, turns_before
+from streams.context import Branch, Prompt, TooLong, build, build_whole
 
 BUSY_PATIENCE_MS = 2_000
 MOST_KEYS = 1_000
@@ -38,29 +40,75 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What intake says to a message; with Accepted come the request and, if it is stored, the user's turn."""
+    """What intake says to a message; with Accepted come the request and, if it is stored, the branch with the question
+    in it, and the question as the user's turn unless it was there before.
+    """
 
     message: MessagePosted
     record: Accepted | Redirected | Rejected
     request: GenerateRequested | None = None
     turn: TurnSaved | None = None
+    turns: tuple[Turn, ...] = ()
 
 
-def admit(models: Mapping[str, Model], kept: ConversationKept, parked: ParkedMessage, now_ms: int) -> Answer | None:
-    """Answers one message of a loaded conversation; None leaves it parked behind the open reply."""
-    message = parked.message
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question and the branch that it goes on from; `again`: it was there before and is to be answered anew."""
+
+    branch: Branch
+    question: Turn
+    again: bool = False
+
+
+def repeated(kept: ConversationKept, message: MessagePosted) -> Answer | None:
+    """The answer to a message whose key was used before, whatever goes on in the conversation; None: it was not."""
     used = next((key for key in kept.keys if key.key == message.client_key), None)
-    if used is not None:
-        same = used.body_hash == message.body_hash
-        return Answer(message, Redirected(used.reply) if same else _conflict(message))
+    if used is None:
+        return None
+    same = used.body_hash == message.body_hash
+    return Answer(message, Redirected(used.reply) if same else _conflict(message))
+
+
+def admit(
+    models: Mapping[str, Model], kept: ConversationKept, parked: ParkedMessage, now_ms: int
+) -> Answer | Elsewhere | None:
+    """Answers one message; Elsewhere wants other turns of its conversation first, None leaves it parked behind the open
+    reply.
+    """
+    message = parked.message
+    if (answer := repeated(kept, message)) is not None:
+        return answer
+    stored = not message.messages
+    if stored and is_unknown(kept):
+        return Elsewhere(None if message.parent == ROOT else message.parent)
     model = models.get(message.model)
     if model is None:
         served = ", ".join(sorted(models))
         return Answer(message, Rejected("model_not_found", f"model {message.model!r} is not served here: {served} is"))
-    if kept.open_reply is not None and not message.messages:
+    if kept.open_reply is not None and stored:
         waited = now_ms - parked.since_ms
         return None if waited < BUSY_PATIENCE_MS else Answer(message, busy(kept))
-    return _accept(model, kept, parked)
+    if not stored:
+        return _accepted(model, parked, build_whole(model.tokenizer, message.messages, message.sampling.max_tokens))
+    asked = _asked(kept, message)
+    if not isinstance(asked, Asked):
+        return asked
+    prompt = build(model.tokenizer, asked.branch, asked.question, message.sampling.max_tokens)
+    return _accepted(model, parked, prompt, asked)
+
+
+def _asked(kept: ConversationKept, message: MessagePosted) -> Asked | Elsewhere | Answer:
+    turns = turns_before(kept, message)
+    if isinstance(turns, Elsewhere):
+        return turns
+    system = kept.system if message.system is None else message.system
+    if not message.text:
+        if not turns or turns[-1].role != "user":
+            return Answer(message, _no_question(message))
+        return Asked(Branch(turns[:-1], system), turns[-1], again=True)
+    parent = None if message.parent == ROOT else message.parent or kept.leaf
+    question = Turn(user_message_id(message.reply), parent, "user", message.text, b"", "", "complete")
+    return Asked(Branch(turns, system), question)
 
 
 def evolve(kept: ConversationKept, answer: Answer) -> ConversationKept:
@@ -68,21 +116,17 @@ def evolve(kept: ConversationKept, answer: Answer) -> ConversationKept:
     if answer.request is None:
         return kept
     message = answer.message
-    return replace(
-        kept,
-        turns=(*kept.turns, answer.turn.turn) if answer.turn else kept.turns,
-        keys=(*kept.keys, ClientKey(message.client_key, message.body_hash, message.reply))[-MOST_KEYS:],
-        open_reply=message.reply,
-    )
+    keys = (*kept.keys, ClientKey(message.client_key, message.body_hash, message.reply))[-MOST_KEYS:]
+    kept = replace(kept, keys=keys, open_reply=message.reply)
+    if not answer.turns:
+        return kept
+    leaf = answer.turns[-1].message
+    system = kept.system if message.system is None else message.system
+    return replace(kept, turns=answer.turns, leaf=leaf, branch=leaf, system=system, dropped=False)
 
 
-def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answer:
+def _accepted(model: Model, parked: ParkedMessage, prompt: Prompt | TooLong, asked: Asked | None = None) -> Answer:
     message = parked.message
-    stored, asked = not message.messages, message.sampling.max_tokens
-    if stored:
-        prompt = build(model.tokenizer, kept.turns, message.text, asked)
-    else:
-        prompt = build_whole(model.tokenizer, message.messages, asked)
     if isinstance(prompt, TooLong):
         return Answer(message, Rejected("context_length_exceeded", f"{prompt} (model {message.model!r})"))
     tier = TIER_OF_PLAN.get(message.plan, "free")
@@ -92,9 +136,9 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         account=message.account,
         plan=message.plan,
         conversation=message.conversation,
-        user_message=user_message_id(message.reply),
+        user_message=asked.question.message if asked else user_message_id(message.reply),
         assistant_message=assistant_message_id(message.reply),
-        stored=stored,
+        stored=asked is not None,
         model=message.model,
         pool=model.pool,
         tier=tier,
@@ -106,6 +150,8 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         tokenizer=model.tokenizer.fingerprint,
         max_tokens=prompt.max_tokens,
         posted_ms=parked.since_ms,
+        client_key=message.client_key if asked and asked.again else None,
+        body_hash=message.body_hash if asked and asked.again else None,
     )
     request = GenerateRequested(
         reply=message.reply,
@@ -121,30 +167,39 @@ def _accept(model: Model, kept: ConversationKept, parked: ParkedMessage) -> Answ
         deadline_ms=deadline_ms,
         account=message.account,
     )
-    return Answer(message, accepted, request, _user_turn(model, kept, parked, prompt) if stored else None)
+    if asked is None:
+        return Answer(message, accepted, request)
+    if asked.again:
+        return Answer(message, accepted, request, turns=(*asked.branch.turns, asked.question))
+    ids, tokenizer = pack_ids(prompt.message_ids), model.tokenizer.fingerprint
+    question = replace(asked.question, token_ids=ids, tokenizer=tokenizer, begins=prompt.begins)
+    return Answer(message, accepted, request, _user_turn(parked, question), (*asked.branch.turns, question))
 
 
-def _user_turn(model: Model, kept: ConversationKept, parked: ParkedMessage, prompt: Prompt) -> TurnSaved:
+def _user_turn(parked: ParkedMessage, question: Turn) -> TurnSaved:
     message = parked.message
     return TurnSaved(
         user=message.user,
         conversation=message.conversation,
-        turn=Turn(
-            message=user_message_id(message.reply),
-            parent=kept.turns[-1].message if kept.turns else None,
-            role="user",
-            text=message.text,
-            token_ids=pack_ids(prompt.message_ids),
-            tokenizer=model.tokenizer.fingerprint,
-            status="complete",
-        ),
+        turn=question,
         reply=message.reply,
         model=message.model,
         created_ms=parked.since_ms,
         client_key=message.client_key,
         body_hash=message.body_hash,
         posted_ms=parked.since_ms,
+        system=message.system,
     )
+
+
+def _no_question(message: MessagePosted) -> Rejected:
+    detail = f"parent {message.parent!r} is no message of yours: name the question that is to be answered again"
+    return Rejected("parent_not_a_question", detail)
+
+
+def parent_not_found(message: MessagePosted) -> Rejected:
+    detail = f"parent {message.parent!r} is no message of conversation {message.conversation!r}"
+    return Rejected("parent_not_found", detail)
 
 
 def _conflict(message: MessagePosted) -> Rejected:

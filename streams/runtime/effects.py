@@ -43,12 +43,13 @@ class Effects:
     def _history(self, wanted: HistoryWanted) -> Output:
         since = self.now_ms() - KEYS_REMEMBERED_MS
         try:
-            history = self.store.history(wanted.user, wanted.conversation, self.limit_tokens, since)
+            history = self.store.history(wanted.user, wanted.conversation, self.limit_tokens, since, wanted.leaf)
             turns = newest_turns(history.turns, self.limit_tokens)
             keys = tuple(key for key in history.keys if len(key.key) <= LONGEST_NAME_BYTES)[-MOST_KEYS:]
-            loaded = HistoryLoaded(wanted.user, wanted.conversation, True, turns, keys)
+            found, system = history.found, history.system
+            loaded = HistoryLoaded(wanted.user, wanted.conversation, True, turns, keys, wanted.leaf, found, system)
         except Unavailable:
-            loaded = HistoryLoaded(wanted.user, wanted.conversation, False, (), ())
+            loaded = HistoryLoaded(wanted.user, wanted.conversation, False, (), (), wanted.leaf)
         return self.routes.message(wanted.user, loaded)
 
     def _continuation(self, wanted: ContinuationWanted) -> Output:

@@ -71,7 +71,7 @@ class Cell:
 
 def intake(cell: Cell, _: Incarnation) -> Stage:
     model = Model(cell.tokenizer, cell.kafka.pools[0])
-    return Intake({cell.tokenizer.name: model}, cell.routes)
+    return Intake({cell.tokenizer.name: model}, cell.routes, cell.streams.active_cache)
 
 
 def router(cell: Cell, _: Incarnation) -> Stage:

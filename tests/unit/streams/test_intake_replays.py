@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from schemas.events import MessagePosted
 from schemas.reply_records import Accepted
 from schemas.tokenizer import ChatTokenizer
-from streams.active import KEPT_IDLE_MS
+from streams.active import KEPT_IDLE_MS, MOST_HELD_BYTES
 from tests.unit.streams.intakes import CODEC, Changelog, Script, Written, encoded, keep, restored
 from tests.unit.streams.staged import folded
 from topics.catalog import REPLIES
@@ -21,35 +21,38 @@ def logs(*actions: str) -> st.SearchStrategy[list[tuple[int, str, int, int]]]:
     return st.lists(action, min_size=4, max_size=30)
 
 
-LOGS = logs(*TALK, "rename", "delete")
+LOGS = logs(*TALK, "branch", "again", "rename", "delete")
+# So little that conversations push each other out.
+SMALL = 1_500
+ROOMS = st.sampled_from((0, SMALL, MOST_HELD_BYTES))
 
 
 def outputs(written: list[Written]) -> list[Output]:
     return [Output(place, key, CODEC.decode(value)) for place, key, value in written]
 
 
-def rerun(tokenizer: ChatTokenizer, script: Script, cut: int, commits: int) -> list[list[Written]]:
+def rerun(script: Script, cut: int, commits: int) -> list[list[Written]]:
     """What follows `cut` from the state of that moment, which was committed every `commits` records and at the cut."""
     changelog: Changelog = {}
-    before = restored(tokenizer, {})
+    before = restored(script.tokenizer, {}, script.room)
     for message in script.log[:cut]:
         before.apply(message)
         if message.offset % commits == 0:
             keep(changelog, before.changes())
     keep(changelog, before.changes())
-    after = restored(tokenizer, changelog)
+    after = restored(script.tokenizer, changelog, script.room)
     return [encoded(after.apply(message)) for message in script.log[cut:]]
 
 
 @settings(max_examples=80)
-@given(actions=LOGS, at=st.floats(0, 1), commits=st.integers(1, 5))
+@given(actions=LOGS, at=st.floats(0, 1), commits=st.integers(1, 5), room=ROOMS)
 def test_a_replay_from_any_cut_says_byte_for_byte_what_the_unbroken_run_said(
-    tokenizer: ChatTokenizer, actions: list[tuple[int, str, int, int]], at: float, commits: int
+    tokenizer: ChatTokenizer, actions: list[tuple[int, str, int, int]], at: float, commits: int, room: int
 ) -> None:
-    script = Script(tokenizer)
+    script = Script(tokenizer, room=room)
     script.run(actions)
     cut = round(at * len(script.log))
-    assert rerun(tokenizer, script, cut, commits) == script.outputs[cut:]
+    assert rerun(script, cut, commits) == script.outputs[cut:]
 
 
 @settings(max_examples=30)
@@ -57,20 +60,20 @@ def test_a_replay_from_any_cut_says_byte_for_byte_what_the_unbroken_run_said(
 def test_records_that_were_answered_before_the_crash_are_answered_again_without_effect(
     tokenizer: ChatTokenizer, actions: list[tuple[int, str, int, int]], committed: float, crashed: float
 ) -> None:
-    script = Script(tokenizer)
+    script = Script(tokenizer, room=SMALL)
     script.run(actions)
     cut, crash = sorted((round(committed * len(script.log)), round(crashed * len(script.log))))
-    again = [*script.outputs[:crash], *rerun(tokenizer, script, cut, 3)]
+    again = [*script.outputs[:crash], *rerun(script, cut, 3)]
     once = folded(outputs([written for step in script.outputs for written in step]))
     assert folded(outputs([written for step in again for written in step])) == once
 
 
 @settings(max_examples=50)
-@given(actions=logs(*TALK))
+@given(actions=logs(*TALK, "branch", "again"), room=ROOMS)
 def test_every_client_key_has_exactly_one_accepted_reply(
-    tokenizer: ChatTokenizer, actions: list[tuple[int, str, int, int]]
+    tokenizer: ChatTokenizer, actions: list[tuple[int, str, int, int]], room: int
 ) -> None:
-    script = Script(tokenizer)
+    script = Script(tokenizer, room=room)
     script.run(actions)
     said = outputs([written for step in script.outputs for written in step if written[0].topic == REPLIES])
     keys = [
