@@ -126,6 +126,7 @@ _TURN: dict[str, Schema] = {
     "model": TEXT,
     "created_ms": COUNT,
     "parent": TEXT_OR_NULL,
+    "siblings": {**listed(TEXT), "description": "The messages that follow the same one, itself too, oldest first."},
 }
 _NEXT: Schema = {
     **TEXT_OR_NULL,
@@ -135,7 +136,9 @@ USERS: dict[str, Schema] = {
     "ConversationLine": answered(_LINE),
     "Conversations": answered({"conversations": listed(ref("ConversationLine")), "next": _NEXT}),
     "Turn": answered(_TURN),
-    "Conversation": answered({"id": TEXT, "title": TEXT, "messages": listed(ref("Turn")), "next": _NEXT}),
+    "Conversation": answered(
+        {"id": TEXT, "title": TEXT, "system": TEXT, "messages": listed(ref("Turn")), "next": _NEXT}
+    ),
     "Session": answered({"user": TEXT, "csrf": TEXT, "edges": listed(TEXT), "expires_in": COUNT}),
 }
 _ERROR: dict[str, Schema] = {"message": TEXT, "type": TEXT, "code": TEXT, "param": TEXT_OR_NULL}

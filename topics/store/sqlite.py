@@ -184,12 +184,10 @@ class SqliteStore:
     def _branch(
         self, user: UserId, conversation: ConversationId, most: int, tokens: int, leaf: MessageId | None
     ) -> tuple[TurnSaved, ...]:
-        last = [(leaf,)] if leaf else self._rows(sql.NEWEST, user, conversation)
-        return (
-            self._records([row for (row,) in self._rows(sql.PATH, user, conversation, *last[0], most, tokens)])
-            if last
-            else ()
-        )
+        if leaf is None:
+            leaf = next((message for (message,) in self._rows(sql.NEWEST, user, conversation)), None)
+        rows = self._rows(sql.PATH, user, conversation, leaf, most, tokens)
+        return self._records([row for (row,) in rows])
 
     def _system(self, user: UserId, conversation: ConversationId) -> str:
         found = self._rows(sql.SYSTEM, user, conversation)
