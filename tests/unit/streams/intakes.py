@@ -152,14 +152,14 @@ class Script:
             self._save(message, accepted, end)
             return end
         if action == "load":
-            return self._history(user, conversation) if which else unavailable(user, conversation)
+            return self.history(user, conversation) if which else unavailable(user, conversation)
         if action == "rename":
             return ConversationRenamed(UserId(user), ConversationId(conversation), f"name {len(self.log)}")
         if action == "delete":
             return ConversationDeleted(UserId(user), ConversationId(conversation))
         return Tick()
 
-    def _history(self, user: str, conversation: str) -> HistoryLoaded:
+    def history(self, user: str, conversation: str) -> HistoryLoaded:
         saved = [s for s in self.turns if (s.user, s.conversation) == (user, conversation)]
         keys = [ClientKey(s.client_key, s.body_hash or "", s.reply) for s in saved if s.client_key]
         turns = {s.turn.message: s.turn for s in saved}

@@ -1,13 +1,16 @@
 """Intake is a function of its log: stopped anywhere and restored from its changelog, it decides the same again."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.events import MessagePosted
+from schemas.events import HistoryLoaded, MessagePosted
 from schemas.reply_records import Accepted
 from schemas.tokenizer import ChatTokenizer
 from streams.active import KEPT_IDLE_MS, MOST_HELD_BYTES
-from tests.unit.streams.intakes import CODEC, Changelog, Script, Written, encoded, keep, restored
+from streams.stage import Message
+from tests.unit.streams.intakes import CODEC, PLACE, Changelog, Script, Written, encoded, keep, restored
 from tests.unit.streams.staged import folded
 from topics.catalog import REPLIES
 from topics.outputs import Output
@@ -66,6 +69,34 @@ def test_records_that_were_answered_before_the_crash_are_answered_again_without_
     again = [*script.outputs[:crash], *rerun(script, cut, 3)]
     once = folded(outputs([written for step in script.outputs for written in step]))
     assert folded(outputs([written for step in again for written in step])) == once
+
+
+@settings(max_examples=50)
+@given(actions=LOGS, room=ROOMS, now=st.sampled_from(("down", "slow", "empty", "as it was")))
+def test_a_replay_says_the_same_whatever_has_become_of_the_store(
+    tokenizer: ChatTokenizer, actions: list[tuple[int, str, int, int]], room: int, now: str
+) -> None:
+    script = Script(tokenizer, room=room)
+    script.run(actions)
+    stage = restored(tokenizer, {}, room)
+    told = [stage.apply(message) for message in script.log]
+    assert [encoded(decision) for decision in told] == script.outputs
+    late = [answer_of(script, wanted, now) for decision in told for wanted in decision.wanted]
+    said = [output for decision in told for output in encoded(decision)]
+    for n, event in enumerate([] if now == "slow" else late, len(script.log)):
+        said += encoded(stage.apply(Message(PLACE, n, script.now, b"", event)))
+    first = [written for step in script.outputs for written in step]
+    ends = {reply: seen.accepted for reply, seen in folded(outputs(first)).items()}
+    assert {reply: seen.accepted for reply, seen in folded(outputs(said)).items() if reply in ends} == ends
+
+
+def answer_of(script: Script, wanted: Any, now: str) -> HistoryLoaded:
+    """What a store that is asked again appends behind all that was recorded."""
+    if now == "as it was":
+        script.wanted[wanted.user, wanted.conversation] = wanted.leaf
+        return script.history(wanted.user, wanted.conversation)
+    found = wanted.leaf is None
+    return HistoryLoaded(wanted.user, wanted.conversation, now == "empty", (), (), wanted.leaf, found)
 
 
 @settings(max_examples=50)
