@@ -191,7 +191,7 @@ class Intake(Stage):
                 answers.append(answer)
                 kept = evolve(kept, answer)
         partition.put(replace(kept, parked=tuple(waiting)))
-        wanted = (HistoryWanted(kept.user, kept.conversation, kept.branch),) if kept.loading else ()
+        wanted = (_wanted(kept),) if kept.loading else ()
         return replace(self._decision(answers), wanted=wanted)
 
     def _admitted(self, kept: ConversationKept, parked: ParkedMessage, now_ms: int) -> Answer | Elsewhere | None:
@@ -231,7 +231,7 @@ class Intake(Stage):
         partition = self._partitions[place]
         partition.restored()
         loading = [kept for kept in partition.kept.values() if kept.loading]
-        return Decision(wanted=tuple(HistoryWanted(kept.user, kept.conversation, kept.branch) for kept in loading))
+        return Decision(wanted=tuple(map(_wanted, loading)))
 
     def revoked(self, place: Place) -> None:
         self._partitions.pop(place, None)
@@ -261,6 +261,10 @@ def _unknown(posted: MessagePosted, now_ms: int) -> ConversationKept:
     """A conversation that nothing is known of; of one that is not stored there is nothing to know."""
     stored = not posted.messages
     return ConversationKept(posted.user, posted.conversation, now_ms, False, (), (), None, (), dropped=stored)
+
+
+def _wanted(kept: ConversationKept) -> HistoryWanted:
+    return HistoryWanted(kept.user, kept.conversation, kept.branch, kept.deleted_ms)
 
 
 def _merged(older: Iterable[ClientKey], newer: Iterable[ClientKey]) -> tuple[ClientKey, ...]:

@@ -36,12 +36,14 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class HistoryWanted:
     """Intake asks its shell to read a conversation and append what the store holds as HistoryLoaded: of the branch that
-    ends in `leaf`, None for the newest message.
+    ends in `leaf`, None for the newest message. A store that has not heard of the deletion at `deleted_ms` yet, 0 if
+    there was none, is not to be believed.
     """
 
     user: UserId
     conversation: ConversationId
     leaf: MessageId | None = None
+    deleted_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

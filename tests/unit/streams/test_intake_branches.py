@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from schemas.events import ROOT, GenerateRequested, MessagePosted, Tick, TurnSaved, unpack_ids
+from schemas.events import ROOT, ConversationDeleted, GenerateRequested, MessagePosted, Tick, TurnSaved, unpack_ids
 from schemas.ids import MessageId, assistant_message_id, user_message_id
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer, PromptTurn
@@ -156,3 +157,11 @@ def test_a_system_prompt_comes_back_from_the_store(intake: Intakes, tokenizer: C
     intake.take(posted(1, "one", conversation="old"))
     decision = intake.take(loaded("alice", "old", system="Be loud."))
     assert prompt(decision) == spelled(tokenizer, "one", system="Be loud.")
+
+
+def test_another_branch_of_a_deleted_conversation_waits_for_a_store_that_knows_of_the_deletion(intake: Intakes) -> None:
+    intake.exchange(posted(1, "one"))
+    intake.take(ConversationDeleted(posted(1).user, posted(1).conversation))
+    intake.exchange(posted(2, "anew"), at_ms=T0 + 9)
+    [asked_for] = intake.take(posted(3, "back", parent=answer(1)), T0 + 9).wanted
+    assert asked_for == replace(wanted(posted(3), answer(1))[0], deleted_ms=T0)
