@@ -174,7 +174,7 @@ SELECT message FROM down WHERE message IS NOT NULL ORDER BY n DESC LIMIT 1
 """
 
 CHILDREN = """
-SELECT parent, message FROM turns
+SELECT parent, message FROM turns INDEXED BY turns_by_parent
 WHERE user = ? AND conversation = ? AND parent IN (SELECT value FROM json_each(?))
 ORDER BY posted_ms, role DESC, first_offset
 """
