@@ -2,6 +2,10 @@
 // The conversation is a tree; what is shown is one branch. Knows messages as the API gives them, and no requests.
 
 import { announce, byId, fromTemplate } from "./dom.js";
+import { rest } from "./follow.js";
+
+/** How long it takes at most until a reply that has ended is saved. */
+const SAVED_WAITS_MS = [150, 300, 600, 1200, 2400];
 
 /**
  * Puts the tools below a message, in place of those that it had. `does` gets `through(id, direction)`,
@@ -31,6 +35,29 @@ function offerBranches(place, { id, siblings }, does) {
     arrow.disabled = !other;
     arrow.addEventListener("click", () => does.through(other, direction));
   }
+}
+
+/** Gives their tools to the messages of the newest page, once that reply is among them. */
+export async function offerToolsOnceSaved(list, reply, newest, does, signal) {
+  for (const waitMs of SAVED_WAITS_MS) {
+    const { messages } = await newest();
+    if (messages.some((one) => one.role === "assistant" && one.reply === reply)) {
+      for (const message of messages) {
+        const element = elementOf(list, message.id);
+        if (element && !element.querySelector(".editing")) offerTools(element, message, does);
+      }
+      return;
+    }
+    await rest(waitMs, signal);
+  }
+}
+
+/** Shows another branch, with the message where its sibling was on the screen. */
+export function inPlace(list, { id, siblings }, show) {
+  const topOf = (one) => elementOf(list, one)?.getBoundingClientRect().top;
+  const before = siblings.map(topOf).find((top) => top !== undefined) ?? 0;
+  show();
+  byId("scroller").scrollTop += (topOf(id) ?? before) - before;
 }
 
 /** Moves the focus to where it was before another branch was shown, and says which one it is. */

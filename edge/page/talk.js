@@ -2,15 +2,13 @@
 // One life per conversation: opening another aborts whatever this one still waits for; the replies go on without it.
 
 import { explain, Refusal, Unreachable } from "./api.js";
-import { arrived, backToComposer, cutAfter, elementOf, offerTools } from "./branches.js";
+import { arrived, backToComposer, cutAfter, inPlace, offerTools, offerToolsOnceSaved } from "./branches.js";
 import { announce, byId, newId } from "./dom.js";
-import { follow, rest } from "./follow.js";
+import { follow } from "./follow.js";
 import { AssistantMessage, userMessage } from "./messages.js";
 import { forget, isLost, keep, pendingOf, post } from "./outbox.js";
 
 const PAGE = 50;
-/** How long it takes at most until a reply that has ended is saved, in waits that double from the first. */
-const SAVED_WAITS_MS = [150, 300, 600, 1200, 2400];
 /** Refusals that the same words would meet again. */
 const HOPELESS = new Set([400, 413, 422]);
 
@@ -95,11 +93,7 @@ export class Talk {
   async #through(id, direction) {
     if (this.isRunning) return;
     const page = await this.#page(this.#life.signal, { through: id });
-    const top = elementOf(this.#list, page.messages.find((one) => one.id === id)?.siblings.find((other) => elementOf(this.#list, other)));
-    const before = top?.getBoundingClientRect().top;
-    this.#show(page);
-    const shown = elementOf(this.#list, id);
-    if (shown && before !== undefined) byId("scroller").scrollTop += shown.getBoundingClientRect().top - before;
+    inPlace(this.#list, page.messages.find((one) => one.id === id) ?? { id, siblings: [] }, () => this.#show(page));
     this.#aside = true;
     arrived(this.#list, id, direction);
   }
@@ -113,21 +107,6 @@ export class Talk {
     const element = savedMessage(message);
     offerTools(element, message, this.#tools);
     return element;
-  }
-
-  /** Gives their tools to the messages of the page, once the newest reply is among those that are saved. */
-  async #offerTools(reply, signal) {
-    for (const waitMs of SAVED_WAITS_MS) {
-      const { messages } = await this.#page(signal);
-      if (messages.some((one) => one.role === "assistant" && one.reply === reply)) {
-        for (const message of messages) {
-          const element = elementOf(this.#list, message.id);
-          if (element && !element.querySelector(".editing")) offerTools(element, message, this.#tools);
-        }
-        return;
-      }
-      await rest(waitMs, signal);
-    }
   }
 
   /** Asks for the end of the reply that is being written. */
@@ -201,7 +180,7 @@ export class Talk {
       await this.#posted(running, signal);
       await this.#followed(message.reply, shown, signal);
       if (shown.state === "shed" || shown.state === "failed") this.#offerAgain(shown, anew(message, shown), shown.retryAfterS);
-      this.#guarded(() => this.#offerTools(message.reply, signal));
+      this.#guarded(() => offerToolsOnceSaved(this.#list, message.reply, () => this.#page(signal), this.#tools, signal));
     } catch (error) {
       if (!signal.aborted) this.#refused(error, shown, message);
     }
