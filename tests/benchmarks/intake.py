@@ -192,7 +192,7 @@ def measured(bootstrap: str, model: Path, tokenizer: ChatTokenizer, size: int, c
     return f"{count / took:,.0f}", f"{count / cpu_s:,.0f}", f"{1000 * p50:.1f}", f"{1000 * p99:.1f}"
 
 
-def main(count: int = 4_000) -> None:
+def main(count: int = 1_000) -> None:
     """Measures on a broker of its own, with the tokenizer of LANEWAY_MODEL."""
     console = Console(width=110)
     model = fetch(load(StreamsConfig, os.environ).model.absolute(), console.print)
