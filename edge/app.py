@@ -12,7 +12,19 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edge import chat_completions, chat_page, conversations, errors, messages, models, probes, replies, session
+from edge import (
+    chat_completions,
+    chat_page,
+    conversations,
+    errors,
+    messages,
+    models,
+    probes,
+    rates,
+    replies,
+    session,
+    usage,
+)
 from edge.access import CSRF_HEADER
 from edge.config import EdgeConfig
 from edge.edge import Edge
@@ -32,6 +44,7 @@ ROUTES = (
     Route("/v1/replies/{reply}/events", replies.get_events),
     Route("/v1/replies/{reply}/stop", replies.stop_reply, methods=["POST"]),
     Route("/v1/replies/{reply}", replies.get_reply),
+    Route("/v1/usage", usage.get_usage),
     Route("/v1/session", session.get_session),
     Route("/v1/session", session.post_session, methods=["POST"]),
     Route("/v1/session", session.delete_session, methods=["DELETE"]),
@@ -47,7 +60,10 @@ ROUTES = (
 )
 METHODS = ("GET", "POST", "PATCH", "DELETE")
 HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", CSRF_HEADER)
-EXPOSED = ("Retry-After", "WWW-Authenticate", "X-Request-ID")
+EXPOSED = (
+    *("Retry-After", "WWW-Authenticate", "X-Request-ID"),
+    *(rates.RETRY_AFTER_MS, rates.SHOULD_RETRY, rates.ASKED_MODEL, *rates.NAMES),
+)
 
 
 def build(config: EdgeConfig, opened: Opened, metrics: Metrics) -> ASGIApp:
@@ -88,7 +104,7 @@ def build(config: EdgeConfig, opened: Opened, metrics: Metrics) -> ASGIApp:
 
 class Named:
     """Gives every answer an `X-Request-Id`: that of the reply it is about, which a route puts into the request's state,
-    else one of its own.
+    else one of its own; and what the route has put there of its user's quota.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -97,8 +113,10 @@ class Named:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def naming(message: Message) -> None:
             if message["type"] == "http.response.start":
-                name = scope.get("state", {}).get("request_id") or errors.request_id()
-                message = {**message, "headers": [*message["headers"], (b"x-request-id", name.encode())]}
+                state = scope.get("state", {})
+                own = {"x-request-id": state.get("request_id") or errors.request_id(), **state.get("rates", {})}
+                added = ((name.encode(), value.encode()) for name, value in own.items())
+                message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 
         await self._app(scope, receive, naming if scope["type"] == "http" else send)

@@ -24,6 +24,7 @@ from edge.edge import Edge, Listener, caller_of, edge_of
 from edge.errors import ApiError, BadRequest, NotFound, NotNow, error_body, error_response
 from edge.frames import data_frame
 from edge.messages import RETRY_AFTER_S, decide, first_reply, refusal
+from edge.rates import tell
 from edge.requests import read_client_key
 from edge.sse import MOST_FRAMES_A_SEND, ReplyResponse, rings
 from edge.tails import SharedView
@@ -48,6 +49,7 @@ async def create_completion(request: Request) -> Response:
         request.state.request_id = posted.reply
         with edge.tails.following(posted.reply) as shared:
             await decide(edge, shared, posted, len(body))
+            tell(request, shared.view.reply.accepted or shared.view.reply.end, edge.now_ms())
             match shared.view.reply.end:
                 case Rejected(reason="model_not_found", detail=detail):
                     raise NotFound(detail, param="model", code="model_not_found")
@@ -58,6 +60,7 @@ async def create_completion(request: Request) -> Response:
                     request.state.request_id = first
                     with edge.tails.reading(first) as before:
                         if await edge.look_up(before) and before.view.owner == caller.user:
+                            tell(request, before.view.reply.accepted, edge.now_ms())
                             return _answer(edge, before, asked, repeatable=True)
                     raise NotNow(f"reply {first} to the first of these requests cannot be read now", retry_after_s=1)
             return _answer(edge, shared, asked, repeatable=bool(client_key))

@@ -83,6 +83,7 @@ def accepted_frame(reply: ReplyId, accepted: r.Accepted) -> bytes:
         "assistant_message": accepted.assistant_message,
         "model": accepted.model,
         **({"max_tokens": accepted.max_tokens} if accepted.max_tokens else {}),
+        **({"asked_model": accepted.asked_model} if accepted.asked_model else {}),
     }
     return frame("accepted", data, 0)
 

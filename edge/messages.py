@@ -18,6 +18,7 @@ from edge.auth import Caller
 from edge.bodies import body_of
 from edge.edge import Edge, caller_of, edge_of
 from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, shown
+from edge.rates import tell
 from edge.requests import MessageRequest, read_client_key, read_conversation, read_cursor, read_message
 from edge.responses import json_response
 from edge.saved import saved_reply, saved_stream
@@ -25,12 +26,14 @@ from edge.sse import EventStream
 from edge.tails import SharedView
 from schemas.events import MessagePosted
 from schemas.ids import ConversationId, ReplyId
-from schemas.reply_records import Redirected, Rejected
+from schemas.reply_records import Accepted, Redirected, Rejected
+from topics.outputs import Output
 
 logger = logging.getLogger(__name__)
 
 SSE = "text/event-stream"
 RETRY_AFTER_S = 1.0
+AGAIN = "the message {}; send it again with the same Idempotency-Key"
 
 REFUSALS: Mapping[str, type[ApiError]] = {
     "conflict": Conflict,
@@ -59,6 +62,7 @@ async def post_message(request: Request) -> Response:
         request.state.request_id = posted.reply
         with edge.tails.following(posted.reply) as shared:
             await decide(edge, shared, posted, len(body))
+            tell(request, shared.view.reply.end, edge.now_ms())
             match shared.view.reply.end:
                 case Rejected() as rejected:
                     raise refusal(rejected, "text")
@@ -113,18 +117,26 @@ async def decide(edge: Edge, shared: SharedView, posted: MessagePosted, size: in
 
 
 async def _decided(edge: Edge, shared: SharedView, posted: MessagePosted) -> None:
-    outcome = edge.writer.send(edge.routes.message(posted.user, posted))
+    began = time.perf_counter()
+    try:
+        await answered(edge, shared, edge.routes.message(posted.user, posted), AGAIN)
+    finally:
+        edge.metrics.accept_seconds.observe(time.perf_counter() - began)
+
+
+async def answered(edge: Edge, shared: SharedView, asked: Output, words: str) -> None:
+    """Sends what intake is asked, and waits until the log has its answer. Raises NotNow, whose `words` get why."""
+    outcome = edge.writer.send(asked)
     outcome.add_done_callback(lambda _: shared.ring())
-    view, began = shared.view, time.perf_counter()
+    view = shared.view
 
     def failed() -> bool:
         return outcome.done() and outcome.exception() is not None
 
     await shared.until(lambda: view.seen or failed(), edge.config.accept_timeout)
-    edge.metrics.accept_seconds.observe(time.perf_counter() - began)
     if not view.seen:
-        what = "was not taken by the log" if failed() else f"was not decided in {edge.config.accept_timeout:g} s"
-        raise NotNow(f"the message {what}; send it again with the same Idempotency-Key", retry_after_s=RETRY_AFTER_S)
+        why = "was not taken by the log" if failed() else f"was not decided in {edge.config.accept_timeout:g} s"
+        raise NotNow(words.format(why), retry_after_s=RETRY_AFTER_S)
 
 
 async def _answer_of(
@@ -157,16 +169,20 @@ def first_reply(edge: Edge, conversation: ConversationId, target: str) -> ReplyI
 
 
 def _answer(request: Request, edge: Edge, conversation: ConversationId, shared: SharedView) -> Response:
+    accepted = shared.view.reply.accepted
+    tell(request, accepted, edge.now_ms())
     if wants_stream(request):
         return EventStream(edge, shared, cursor_of(request))
-    accepted = shared.view.reply.accepted
-    return _receipt(shared.view.reply.id, conversation, accepted.max_tokens if accepted else 0)
+    return _receipt(shared.view.reply.id, conversation, accepted)
 
 
-def _receipt(reply: ReplyId, conversation: ConversationId, max_tokens: int = 0) -> Response:
-    """`max_tokens` tells what is left of those that were asked for; 0 is not known."""
+def _receipt(reply: ReplyId, conversation: ConversationId, accepted: Accepted | None = None) -> Response:
+    """`max_tokens` tells what is left of those that were asked for; `asked_model` that another one answers."""
     body: dict[str, str | int] = {"reply": reply, "conversation": conversation, "url": f"/v1/replies/{reply}/events"}
-    body |= {"max_tokens": max_tokens} if max_tokens else {}
+    if accepted and accepted.max_tokens:
+        body["max_tokens"] = accepted.max_tokens
+    if accepted and accepted.asked_model:
+        body |= {"model": accepted.model, "asked_model": accepted.asked_model}
     return json_response(body, 202)
 
 

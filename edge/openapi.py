@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.routing import Route
 
-from edge import errors, openapi_operations, requests
+from edge import errors, openapi_operations, rates, requests
 from edge.access import COOKIE, CSRF_HEADER
 from edge.config import EdgeConfig
 from edge.errors import ApiError
@@ -48,10 +48,18 @@ HEADERS: dict[str, Schema] = {
     "X-Request-Id": {"description": "The reply that the answer is about, else a name of its own.", "schema": TEXT},
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}},
     "WWW-Authenticate": {"schema": TEXT},
+    rates.RETRY_AFTER_MS: {"description": "Milliseconds.", "schema": {"type": "integer", "minimum": 1}},
+    rates.SHOULD_RETRY: {"description": "Trying again within two minutes will not help.", "schema": {"const": "false"}},
+    rates.ASKED_MODEL: {"description": "A quota made another model answer than this one.", "schema": TEXT},
+    **{
+        name: {"description": "Of the limit that comes next, where there is one.", "schema": TEXT}
+        for name in rates.NAMES
+    },
     "Set-Cookie": {"description": "HttpOnly, SameSite=Strict.", "schema": TEXT},
 }
 # Refusals that may say when to come again.
 RETRIED = frozenset((409, 429, 500, 503))
+LIMITED = (rates.RETRY_AFTER_MS, rates.SHOULD_RETRY, *rates.NAMES)
 
 
 def document(routes: Iterable[Route], config: EdgeConfig) -> dict[str, Any]:
@@ -138,7 +146,8 @@ def _responses(operation: Operation) -> Iterator[tuple[str, Schema]]:
 
 def _refusal(error: type[ApiError]) -> Answer:
     meaning = MEANINGS.get(error.__name__, HTTPStatus(error.status).phrase)
-    headers = [name for name, given in (("Retry-After", RETRIED), ("WWW-Authenticate", {401})) if error.status in given]
+    given = (("Retry-After", RETRIED), ("WWW-Authenticate", {401}), *((name, {429}) for name in LIMITED))
+    headers = [name for name, statuses in given if error.status in statuses]
     return Answer(f"`{error.code}` and others: {meaning}.", {JSON: {"schema": ref("Error")}}, tuple(headers))
 
 

@@ -7,14 +7,16 @@ from typing import Any
 from edge import completion_requests, frames
 from edge.config import EdgeConfig
 from edge.openapi_requests import TEXT, Schema, or_null, ref
+from schemas.quota_records import COUNTED
 from schemas.reply import State
 
 COUNT: Schema = {"type": "integer", "minimum": 0}
 TEXT_OR_NULL = or_null(TEXT)
 FLAG: Schema = {"type": "boolean"}
 
-STATES = [state.value.lower() for state in State if state not in (State.UNSEEN, State.REJECTED, State.REDIRECTED)]
-ENDS = [state.value.lower() for state in State if state.ended and state not in (State.REJECTED, State.REDIRECTED)]
+NEVER_ACCEPTED = (State.UNSEEN, State.REJECTED, State.REDIRECTED, State.TOLD)
+STATES = [state.value.lower() for state in State if state not in NEVER_ACCEPTED]
+ENDS = [state.value.lower() for state in State if state.ended and state not in NEVER_ACCEPTED]
 REASONS = ("stop", "length", "content_filter")
 
 
@@ -35,7 +37,14 @@ def listed(schema: Schema) -> Schema:
 
 
 def replies(model: Schema) -> dict[str, Schema]:
-    receipt = {"reply": TEXT, "conversation": TEXT, "url": TEXT, "max_tokens": COUNT}
+    receipt = {
+        "reply": TEXT,
+        "conversation": TEXT,
+        "url": TEXT,
+        "max_tokens": COUNT,
+        "model": model,
+        "asked_model": model,
+    }
     reply = {
         "id": TEXT,
         "conversation": TEXT,
@@ -47,7 +56,7 @@ def replies(model: Schema) -> dict[str, Schema]:
         "cursor": {**COUNT, "description": "The newest event's id."},
     }
     return {
-        "Receipt": answered(receipt, "max_tokens"),
+        "Receipt": answered(receipt, "max_tokens", "model", "asked_model"),
         "Reply": answered(reply),
         "ReplyEnd": answered({"state": {"enum": ENDS}}),
         "Usage": answered(dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), COUNT)),
@@ -65,11 +74,12 @@ def events(model: Schema) -> dict[str, Schema]:
         "assistant_message": TEXT,
         "model": model,
         "max_tokens": COUNT,
+        "asked_model": {**model, "description": "The model that was asked for, where a quota made another answer."},
     }
     counted = {"usage": ref("Usage")}
     reason = {"reason": TEXT_OR_NULL, **counted}
     made = {
-        "accepted": answered(accepted, "max_tokens"),
+        "accepted": answered(accepted, "max_tokens", "asked_model"),
         **dict.fromkeys(("queued", "preempted", "resuming"), answered({})),
         "token": answered({"text": TEXT, "logprobs": ref("TokenLogprob")}, "logprobs"),
         "finished": answered({"finish_reason": TEXT_OR_NULL, **counted}),
@@ -128,6 +138,13 @@ _TURN: dict[str, Schema] = {
     "parent": TEXT_OR_NULL,
     "siblings": {**listed(TEXT), "description": "The messages that follow the same one, itself too, oldest first."},
 }
+_LIMIT: dict[str, Schema] = {
+    "model": TEXT,
+    "what": {"enum": list(COUNTED)},
+    "window": {**TEXT_OR_NULL, "description": "`90s` to `31d` slide; `day`, `month`; null: at once."},
+    **dict.fromkeys(("limit", "used", "reserved", "remaining"), COUNT),
+    "reset_ms": or_null({**COUNT, "description": "When it is whole again if nothing more is used; null: it is."}),
+}
 _NEXT: Schema = {
     **TEXT_OR_NULL,
     "description": "What the next request gives as `before`; null: this was the last page.",
@@ -139,6 +156,7 @@ USERS: dict[str, Schema] = {
     "Conversation": answered(
         {"id": TEXT, "title": TEXT, "system": TEXT, "messages": listed(ref("Turn")), "next": _NEXT}
     ),
+    "Quota": answered({"plan": TEXT_OR_NULL, "time_zone": TEXT, "limits": listed(answered(_LIMIT))}),
     "Session": answered({"user": TEXT, "csrf": TEXT, "edges": listed(TEXT), "expires_in": COUNT}),
 }
 _ERROR: dict[str, Schema] = {"message": TEXT, "type": TEXT, "code": TEXT, "param": TEXT_OR_NULL}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge import chat_completions, conversations, messages, models, probes, replies, session
+from edge import chat_completions, conversations, messages, models, probes, rates, replies, session, usage
 from edge.errors import (
     ApiError,
     BadRequest,
@@ -106,6 +106,7 @@ AGAIN = {
     "get_conversation": {"conversation": "$response.body#/conversation"},
     "rename_conversation": {"conversation": "$response.body#/conversation"},
 }
+RATES = (*rates.NAMES, rates.ASKED_MODEL)
 HI = [{"role": "user", "content": "What is the capital of France?"}]
 
 OPERATIONS: Mapping[Callable[..., Any], Operation] = {
@@ -113,8 +114,8 @@ OPERATIONS: Mapping[Callable[..., Any], Operation] = {
         "conversations",
         "Say something in a conversation, which need not exist yet; the reply comes as a stream if Accept names one.",
         {
-            200: Answer("The reply as it comes.", NUMBERED),
-            202: as_json("The message is taken; its reply is at `url`.", "Receipt", links=AGAIN),
+            200: Answer("The reply as it comes.", NUMBERED, RATES),
+            202: as_json("The message is taken; its reply is at `url`.", "Receipt", headers=RATES, links=AGAIN),
             204: SEEN,
         },
         (Unauthorized, Forbidden, Conflict, Gone, TooLarge, OverQuota),
@@ -178,6 +179,12 @@ OPERATIONS: Mapping[Callable[..., Any], Operation] = {
         {200: as_json("The reply.", "Reply")},
         (Unauthorized, NotFound),
     ),
+    usage.get_usage: Operation(
+        "session",
+        "What the caller has used, holds for running replies and has left, of every limit.",
+        {200: as_json("Every limit as it stands.", "Quota")},
+        (Unauthorized,),
+    ),
     session.get_session: Operation(
         "session",
         "The open session, and the token that its changes need.",
@@ -202,7 +209,7 @@ OPERATIONS: Mapping[Callable[..., Any], Operation] = {
     chat_completions.create_completion: Operation(
         "openai",
         "OpenAI's chat completion, whole or streamed. Nothing is stored; a client that goes away cancels.",
-        {200: Answer("The completion.", {JSON: {"schema": ref("Completion")}, **CHUNKS})},
+        {200: Answer("The completion.", {JSON: {"schema": ref("Completion")}, **CHUNKS}, RATES)},
         (Unauthorized, Forbidden, NotFound, Conflict, TooLarge, OverQuota),
         ("idempotency_key",),
         "CompletionRequest",

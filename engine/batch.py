@@ -15,7 +15,7 @@ from engine.sequence import Chunk
 from schemas.prefix import BLOCK_TOKENS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """All int64: `token_ids`, `positions`, `slot_mapping` [rows], the last saying where a row's key and value go
     (block * 16 + place); `query_start_loc` [sequences + 1], the first row of each; `seq_lens` [sequences], its tokens

@@ -15,6 +15,14 @@ class ReplicaConfig:
     replica: str = setting("LANEWAY_REPLICA", default="model", doc="what a replica runs: model, or scripted for tests")
     pool: str = setting("LANEWAY_POOL", default="main", doc="the pool this replica belongs to")
     threads: int = setting("LANEWAY_THREADS", default=0, doc="CPU threads of the model; 0: one for each core")
+    ops: str = setting(
+        "LANEWAY_OPS", default="auto", doc="what the model runs on: cpu (C++), reference (torch), or auto"
+    )
+    dtype: str = setting(
+        "LANEWAY_DTYPE",
+        default="auto",
+        doc="float32, bfloat16, int8 (weights alone), or auto: bfloat16 where the CPU multiplies it, else float32",
+    )
     drain_s: float = setting(
         "LANEWAY_REPLICA_DRAIN", default=10.0, doc="seconds a replica may finish its replies in at SIGTERM"
     )
@@ -32,8 +40,13 @@ class ReplicaConfig:
     scripted_rate: float = setting("LANEWAY_SCRIPTED_RATE", default=0.0, doc="its tokens/s of each reply; 0: no limit")
 
     def __post_init__(self) -> None:
-        if self.replica not in ("model", "scripted"):
-            raise SettingError(f"LANEWAY_REPLICA={self.replica!r}: expected model or scripted")
+        for key, word, known in (
+            ("LANEWAY_REPLICA", self.replica, ("model", "scripted")),
+            ("LANEWAY_OPS", self.ops, ("auto", "cpu", "reference")),
+            ("LANEWAY_DTYPE", self.dtype, ("auto", "float32", "bfloat16", "int8")),
+        ):
+            if word not in known:
+                raise SettingError(f"{key}={word!r}: expected {' or '.join(known)}")
         for key, value, least in (
             ("LANEWAY_THREADS", self.threads, 0),
             ("LANEWAY_KV_BLOCKS", self.kv_blocks, 0),

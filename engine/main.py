@@ -15,7 +15,7 @@ from engine.engine import Engine
 from engine.eyes import Eyes
 from engine.lanes import Lanes
 from engine.leaving import Leaving
-from engine.memory import fitting_blocks
+from engine.memory import fitting_blocks, keep_freed_memory
 from engine.replica import Identity, Outbox, Replica
 from engine.runner import Runner
 from engine.scheduler import Limits
@@ -132,17 +132,20 @@ def _model(config: ReplicaConfig, tokenizer: ChatTokenizer) -> Runner:
     # A thread that spins long at a barrier takes the core from the broker and the edge beside it, one that never spins
     # sleeps and wakes thousands of times a step; read when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    keep_freed_memory()
     import torch
 
     from engine.model_runner import ModelRunner
+    from engine.ops import choose
     from engine.weights import load_weights
 
     torch.set_num_threads(config.torch_threads)
-    weights = load_weights(config.model)
+    ops, dtype = choose.ops(config.ops), choose.dtype(config.dtype)
+    weights = load_weights(config.model, dtype)
     most = config.max_running * blocks_for(weights.config.context)
-    block_bytes = weights.config.kv_bytes(BLOCK_TOKENS, torch.float32.itemsize)
+    block_bytes = weights.config.kv_bytes(BLOCK_TOKENS, weights.tensors["model.norm.weight"].itemsize)
     blocks = config.kv_blocks or fitting_blocks(block_bytes, config.kv_memory, most)
-    return ModelRunner(weights, blocks, tokenizer.eos_ids)
+    return ModelRunner(weights, blocks, tokenizer.eos_ids, ops)
 
 
 def _pace(rate: float) -> Callable[[list[Sequence]], None] | None:

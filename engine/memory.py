@@ -1,12 +1,16 @@
-"""How much memory there is for keys and values: what is free on this machine, and in this container."""
+"""How much memory there is for keys and values: what is free on this machine, and in this container; and how the
+allocator keeps what a step has freed for the next one.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 WITHOUT_PROC = 4 << 30
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of mallopt's parameters, from malloc.h
 
 
 def available_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int:
@@ -24,3 +28,11 @@ def available_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int:
 def fitting_blocks(block_bytes: int, share: float, most: int) -> int:
     """As many blocks as fit a share of the free memory, one at least and no more than `most`."""
     return max(1, min(most, int(available_bytes() * share) // block_bytes))
+
+
+def keep_freed_memory() -> None:
+    """Else glibc maps large tensors anew each step, and the system clears their pages. Other allocators are let be."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, 1 << 30)
+        mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,26 +11,20 @@ from torch import Tensor
 
 from engine.batch import Batch
 from engine.model_config import ModelConfig
-from engine.ops.linear import Linear
-from engine.ops.reference import RowBlocks, attention, rms_norm, rotary_table, rotate, silu_and_mul
+from engine.ops.contract import Ops
+from engine.ops.linear import Int8Linear, Linear
 from engine.weights import Weights
-from schemas.prefix import BLOCK_TOKENS
 
 
 class KeyValueCache:
-    """Keys and values of all sequences, [layers, blocks, 16, kv heads, dim]; on a CPU a page takes memory once written.
+    """Keys and values of all sequences, [layers, blocks, ...]; on a CPU a page takes memory once written.
 
     Zero at first: what is masked is multiplied by 0, and so must be finite.
     """
 
-    def __init__(self, config: ModelConfig, num_blocks: int, like: Tensor) -> None:
-        shape = (config.layers, num_blocks, BLOCK_TOKENS, config.kv_heads, config.head_dim)
+    def __init__(self, ops: Ops, config: ModelConfig, num_blocks: int, like: Tensor) -> None:
+        shape = (config.layers, *ops.cache_shape(num_blocks, config.kv_heads, config.head_dim))
         self.keys, self.values = (_zeros(shape, like) for _ in range(2))
-
-    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Puts rows [rows, kv heads, dim] at their slots, block * 16 + place."""
-        self.keys[layer].flatten(0, 1)[slots] = keys
-        self.values[layer].flatten(0, 1)[slots] = values
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -40,85 +35,106 @@ def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return pages.view(like.dtype).view(shape)
 
 
-class Step:
-    """What all layers share of a batch: where rows go, how they are turned, and how attention is cut."""
+def rotary_table(length: int, dim: int, theta: float) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [length, dim / 2] of the rotary embedding. Source: Su et al., 2021."""
+    frequencies = theta ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
+    return angles.cos().float(), angles.sin().float()
 
-    def __init__(self, batch: Batch, rotary: tuple[Tensor, Tensor]) -> None:
-        self.slots, self.needed = batch.slot_mapping, batch.needed
-        self.rotary = rotary[0][batch.positions], rotary[1][batch.positions]
-        self.blocks = RowBlocks.of(batch)
+
+@dataclass(frozen=True)
+class Shared:
+    """What all layers are made with."""
+
+    config: ModelConfig
+    ops: Ops
+    rotary: tuple[Tensor, Tensor]
+    weights: Weights
+
+    def take(self, name: str) -> Tensor:
+        """A tensor that is held no more once it is packed."""
+        return self.weights.tensors.pop(f"model.layers.{name}.weight")
+
+    def linear(self, *names: str) -> Linear | Int8Linear:
+        """One linear of several that have the same input."""
+        return self.packed(torch.cat([self.take(name) for name in names]))
+
+    def packed(self, weight: Tensor) -> Linear | Int8Linear:
+        return Int8Linear(weight, self.ops) if self.weights.dtype == torch.int8 else Linear(weight)
 
 
 class Attention:
-    def __init__(self, config: ModelConfig, layer: int, tensors: dict[str, Tensor]) -> None:
-        self._layer = layer
-        self._heads, self._kv_heads, self._dim = config.heads, config.kv_heads, config.head_dim
-        projections = [tensors.pop(f"model.layers.{layer}.self_attn.{name}_proj.weight") for name in "qkv"]
-        self._qkv_proj = Linear(torch.cat(projections))
-        self._o_proj = Linear(tensors.pop(f"model.layers.{layer}.self_attn.o_proj.weight"))
+    def __init__(self, shared: Shared, layer: int) -> None:
+        self._ops, self._rotary, self._layer = shared.ops, shared.rotary, layer
+        self._qkv_proj = shared.linear(*(f"{layer}.self_attn.{name}_proj" for name in "qkv"))
+        self._o_proj = shared.linear(f"{layer}.self_attn.o_proj")
 
-    def __call__(self, x: Tensor, step: Step, cache: KeyValueCache, needed: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, batch: Batch, cache: KeyValueCache, needed: Tensor | None) -> Tensor:
         """Writes all rows' keys and values before it reads any: a step's sequences share what it computes."""
-        heads = self._qkv_proj(x).view(len(x), -1, self._dim)
-        queries, keys, values = torch.split(heads, [self._heads, self._kv_heads, self._kv_heads], dim=1)
-        cache.write(self._layer, step.slots, rotate(keys, *step.rotary), values)
         layer = cache.keys[self._layer], cache.values[self._layer]
-        seen = attention(rotate(queries, *step.rotary), *layer, step.blocks)
+        queries = self._ops.rope_and_cache(self._qkv_proj(x), self._rotary, batch, *layer)
+        seen = self._ops.paged_attention(queries, *layer, batch)
         return self._o_proj(seen if needed is None else seen[needed])
 
 
 class FeedForward:
-    def __init__(self, layer: int, tensors: dict[str, Tensor]) -> None:
-        projections = [tensors.pop(f"model.layers.{layer}.mlp.{name}_proj.weight") for name in ("gate", "up")]
-        self._gate_up_proj = Linear(torch.cat(projections))
-        self._down_proj = Linear(tensors.pop(f"model.layers.{layer}.mlp.down_proj.weight"))
+    def __init__(self, shared: Shared, layer: int) -> None:
+        self._ops = shared.ops
+        self._gate_up_proj = shared.linear(*(f"{layer}.mlp.{name}_proj" for name in ("gate", "up")))
+        self._down_proj = shared.linear(f"{layer}.mlp.down_proj")
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._down_proj(silu_and_mul(self._gate_up_proj(x)))
+        return self._down_proj(self._ops.silu_and_mul(self._gate_up_proj(x)))
 
 
 class Layer:
-    """`needed` are the rows that its output is wanted of, or None for all."""
+    """Takes and gives a residual and what is to be added to it next, so that the sum is made with the norm after it."""
 
-    def __init__(self, config: ModelConfig, layer: int, tensors: dict[str, Tensor]) -> None:
-        self._epsilon = config.epsilon
-        self._input_norm = tensors.pop(f"model.layers.{layer}.input_layernorm.weight")
-        self._attention = Attention(config, layer, tensors)
-        self._post_attention_norm = tensors.pop(f"model.layers.{layer}.post_attention_layernorm.weight")
-        self._feed_forward = FeedForward(layer, tensors)
+    def __init__(self, shared: Shared, layer: int) -> None:
+        self._ops, self._epsilon = shared.ops, shared.config.epsilon
+        self._input_norm = shared.take(f"{layer}.input_layernorm")
+        self._attention = Attention(shared, layer)
+        self._post_attention_norm = shared.take(f"{layer}.post_attention_layernorm")
+        self._feed_forward = FeedForward(shared, layer)
 
-    def __call__(self, x: Tensor, step: Step, cache: KeyValueCache, needed: Tensor | None) -> Tensor:
-        attended = self._attention(rms_norm(x, self._input_norm, self._epsilon), step, cache, needed)
-        x = (x if needed is None else x[needed]) + attended
-        return x + self._feed_forward(rms_norm(x, self._post_attention_norm, self._epsilon))
+    def __call__(
+        self, x: Tensor, added: Tensor, batch: Batch, cache: KeyValueCache, needed: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """`needed` are the rows that the result is wanted of, or None for all."""
+        normed, x = self._ops.add_rms_norm(x, added, self._input_norm, self._epsilon)
+        attended = self._attention(normed, batch, cache, needed)
+        x = x if needed is None else x[needed]
+        normed, x = self._ops.add_rms_norm(x, attended, self._post_attention_norm, self._epsilon)
+        return x, self._feed_forward(normed)
 
 
 class Llama:
     """Takes the tensors out of `weights` as it packs them, so that they are not held twice."""
 
-    def __init__(self, weights: Weights) -> None:
-        tensors, self.config = weights.tensors, weights.config
+    def __init__(self, weights: Weights, ops: Ops) -> None:
+        tensors, self.config, self.ops = weights.tensors, weights.config, ops
         self._embedding = tensors.pop("model.embed_tokens.weight")
-        self._layers = [Layer(self.config, n, tensors) for n in range(self.config.layers)]
-        self._norm = tensors.pop("model.norm.weight")
-        self._head = Linear(self._embedding if self.config.tied else tensors.pop("lm_head.weight"))
         cosine, sine = rotary_table(self.config.context, self.config.head_dim, self.config.rope_theta)
-        self._rotary = cosine.to(self.device), sine.to(self.device)
-        self.kernel = self._head.kernel
+        shared = Shared(self.config, ops, (cosine.to(self.device), sine.to(self.device)), weights)
+        self._layers = [Layer(shared, n) for n in range(self.config.layers)]
+        self._norm = tensors.pop("model.norm.weight")
+        self._head = shared.packed(self._embedding if self.config.tied else tensors.pop("lm_head.weight"))
+        self.kernels = f"{ops.name}-{self._head.kernel}"
 
     @property
     def device(self) -> torch.device:
         return self._embedding.device
 
     def new_cache(self, num_blocks: int) -> KeyValueCache:
-        return KeyValueCache(self.config, num_blocks, self._embedding)
+        return KeyValueCache(self.ops, self.config, num_blocks, self._embedding)
 
     def __call__(self, batch: Batch, cache: KeyValueCache) -> Tensor:
         """Float32 logits [needed rows, vocabulary]; writes the keys and values of all rows."""
-        step = Step(batch, self._rotary)
         x = self._embedding[batch.token_ids]
+        added = torch.zeros_like(x)
         *first, last = self._layers
         for layer in first:
-            x = layer(x, step, cache, None)
-        x = last(x, step, cache, step.needed)
-        return self._head(rms_norm(x, self._norm, self.config.epsilon)).float()
+            x, added = layer(x, added, batch, cache, None)
+        x, added = last(x, added, batch, cache, batch.needed)
+        normed, _ = self.ops.add_rms_norm(x, added, self._norm, self.config.epsilon)
+        return self._head(normed).float()

@@ -12,15 +12,19 @@ from pathlib import Path
 import torch
 
 from engine.batch import Batch
+from engine.draw import Draw
 from engine.model import Llama
+from engine.ops.contract import Ops
+from engine.ops.reference import ReferenceOps
 from engine.runner import Sampled
-from engine.sampler import Draw, logprobs, sample
+from engine.sampler import logprobs, sample
 from engine.sequence import Chunk, Sequence, blocks_for
 from engine.weights import Weights, load_weights
 from schemas.events import Sampling
 from schemas.ids import ReplyId
 
 PROBED_ROWS = (1, 2, 17, 225)
+REFERENCE = ReferenceOps()
 
 logger = logging.getLogger(__name__)
 
@@ -28,44 +32,52 @@ logger = logging.getLogger(__name__)
 class ModelRunner:
     """`eos_ids` are what `min_tokens` holds back."""
 
-    def __init__(self, weights: Weights, num_blocks: int, eos_ids: frozenset[int] = frozenset()) -> None:
-        some = weights.tensors["model.norm.weight"]
-        self._model = Llama(weights)
+    def __init__(
+        self, weights: Weights, num_blocks: int, eos_ids: frozenset[int] = frozenset(), ops: Ops = REFERENCE
+    ) -> None:
+        self._model = Llama(weights, ops)
         self._cache = self._model.new_cache(num_blocks)
         self._eos_ids = eos_ids
         self.num_blocks = num_blocks
-        self.fingerprint = self._fingerprint(weights.digest, some)
+        self.fingerprint = self._fingerprint(weights.digest, weights.dtype)
 
     @classmethod
     def load(
-        cls, folder: Path, num_blocks: int, eos_ids: frozenset[int] = frozenset(), dtype: torch.dtype = torch.float32
+        cls,
+        folder: Path,
+        num_blocks: int,
+        eos_ids: frozenset[int] = frozenset(),
+        dtype: torch.dtype = torch.float32,
+        ops: Ops = REFERENCE,
     ) -> ModelRunner:
         """The model of a folder, on the CPU. Raises UnsupportedModel."""
-        return cls(load_weights(folder, dtype), num_blocks, eos_ids)
+        return cls(load_weights(folder, dtype), num_blocks, eos_ids, ops)
 
     @torch.inference_mode()
     def compute(self, chunks: list[Chunk]) -> list[Sampled]:
         logits = self._model(Batch.of(chunks, self._model.device), self._cache)
         sequences = [chunk.sequence for chunk in chunks if chunk.samples]
-        ids = sample(logits, [Draw(one.sampling, one.position, one.output) for one in sequences], self._eos_ids)
+        draws = [Draw(one.sampling, one.position, one.output) for one in sequences]
+        ids = sample(self._model.ops, logits, draws, self._eos_ids)
         return [
             Sampled(token_id, None if (top := one.sampling.top_logprobs) is None else logprobs(row, token_id, top))
             for token_id, row, one in zip(ids, logits, sequences, strict=True)
         ]
 
-    def _fingerprint(self, digest: str, some: torch.Tensor) -> str:
+    def _fingerprint(self, digest: str, dtype: torch.dtype) -> str:
         """Weights hash, dtype, device, torch version, kernels, threads and the probe, with slashes between."""
-        capability = torch.backends.cpu.get_cpu_capability() if some.device.type == "cpu" else ""
+        device = self._model.device.type
+        capability = torch.backends.cpu.get_cpu_capability() if device == "cpu" else ""
         invariant = rows_are_invariant(self._model)
         if not invariant:
             logger.warning("rows depend on their batch here: a continued reply may differ from an unbroken one")
         return "/".join(
             (
                 digest,
-                str(some.dtype).removeprefix("torch."),
-                f"{some.device.type}{capability and '-' + capability.lower()}",
+                str(dtype).removeprefix("torch."),
+                f"{device}{capability and '-' + capability.lower()}",
                 f"torch-{torch.__version__}",
-                f"reference-{self._model.kernel}",
+                self._model.kernels,
                 f"{torch.get_num_threads()}-threads",
                 "invariant" if invariant else "variant",
             )

@@ -33,11 +33,14 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Weights:
-    """`tensors` by Hugging Face's names, in the dtype that was asked for; `digest` is 16 hex digits."""
+    """`tensors` by Hugging Face's names; `digest` is 16 hex digits. `dtype` is what a model is to hold them in: the
+    tensors have it already, but are float32 for int8, which only linears become.
+    """
 
     config: ModelConfig
     tensors: dict[str, Tensor]
     digest: str
+    dtype: torch.dtype = torch.float32
 
 
 def load_weights(folder: Path, dtype: torch.dtype = torch.float32) -> Weights:
@@ -58,7 +61,8 @@ def load_weights(folder: Path, dtype: torch.dtype = torch.float32) -> Weights:
         if config.tied:
             tensors.pop("lm_head.weight", None)
     _check(path, config, tensors)
-    return Weights(config, {name: tensor.to(dtype) for name, tensor in tensors.items()}, _digest(files))
+    held = torch.float32 if dtype == torch.int8 else dtype
+    return Weights(config, {name: tensor.to(held) for name, tensor in tensors.items()}, _digest(files), dtype)
 
 
 def read_config(path: Path) -> ModelConfig:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from infra.commands import bench, chat, keys, local, log, processes, top
+from infra.commands import bench, chat, keys, local, log, processes, quotas, top
 from schemas.settings import SettingError
 from topics.errors import TopicsError
 
@@ -28,6 +28,7 @@ local.register(app)
 chat.register(app)
 top.register(app)
 keys.register(app)
+quotas.register(app)
 log.register(app)
 processes.register(app)
 bench.register(app)

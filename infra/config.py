@@ -26,6 +26,7 @@ class UpConfig:
     model: str = setting("LANEWAY_MODEL", default="", doc="model folder; without it SmolLM2-135M-Instruct is fetched")
     replica: str = setting("LANEWAY_REPLICA", default="model", doc="what a replica runs: model, or scripted for tests")
     replicas: int = setting("LANEWAY_REPLICAS", default=1, doc="how many replicas to start")
+    mini: bool = setting("LANEWAY_MINI", default=False, doc="run a replica of pool mini too, as --mini does")
     stages: tuple[str, ...] = setting(
         "LANEWAY_STAGES",
         default=("intake", "router", "settlement", "history", "supervisor"),

@@ -190,12 +190,14 @@ def parse(text: str) -> Samples:
 
 
 def lanes(of: Iterable[Samples]) -> tuple[Lane, ...]:
-    """Each tier's queue as the router that has it says; a standby says nothing."""
+    """Each tier's queue, of all pools, as the routers that have it say; a standby says nothing."""
     queued: dict[str, float] = {}
     ages: dict[str, float] = {}
     for samples in of:
-        queued |= {dict(labels)["tier"]: value for labels, value in samples.get("laneway_queue_requests", {}).items()}
-        ages |= {dict(labels)["tier"]: value for labels, value in samples.get("laneway_queue_age_seconds", {}).items()}
+        for labels, value in samples.get("laneway_queue_requests", {}).items():
+            queued[dict(labels)["tier"]] = queued.get(dict(labels)["tier"], 0) + value
+        for labels, value in samples.get("laneway_queue_age_seconds", {}).items():
+            ages[dict(labels)["tier"]] = max(ages.get(dict(labels)["tier"], 0), value)
     return tuple(Lane(tier, queued.get(tier), ages.get(tier)) for tier in TIERS)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from schemas import events, kept_records, reply_records
+from schemas import events, kept_records, quota_records, reply_records
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -29,6 +29,9 @@ EVENTS: tuple[type, ...] = (
     events.ReplySettled,
     events.HistoryLoaded,
     events.Tick,
+    quota_records.PlansLoaded,
+    quota_records.LimitSet,
+    quota_records.UsageAsked,
     events.GenerateRequested,
     events.GenerateAssigned,
     events.AbortReply,
@@ -36,6 +39,7 @@ EVENTS: tuple[type, ...] = (
     reply_records.Accepted,
     reply_records.Rejected,
     reply_records.Redirected,
+    reply_records.UsageTold,
     reply_records.Dispatched,
     reply_records.Started,
     reply_records.Tokens,
@@ -56,6 +60,7 @@ EVENTS: tuple[type, ...] = (
     events.UsageRecorded,
     kept_records.ConversationKept,
     kept_records.ReplyKept,
+    quota_records.QuotaKept,
     events.SchemaPublished,
     events.DeadLettered,
 )

@@ -34,6 +34,7 @@ class State(StrEnum):
     SHED = "SHED"
     REJECTED = "REJECTED"
     REDIRECTED = "REDIRECTED"
+    TOLD = "TOLD"
     FAILED = "FAILED"
 
     @property
@@ -64,6 +65,7 @@ Record: TypeAlias = (
     r.Accepted
     | r.Rejected
     | r.Redirected
+    | r.UsageTold
     | r.Dispatched
     | r.Started
     | r.Tokens
@@ -85,6 +87,7 @@ MOVES: dict[type[Record], dict[State, State]] = {
     r.Accepted: {State.UNSEEN: _Q},
     r.Rejected: {State.UNSEEN: State.REJECTED},
     r.Redirected: {State.UNSEEN: State.REDIRECTED},
+    r.UsageTold: {State.UNSEEN: State.TOLD},
     r.Dispatched: {_Q: _Q, _R: _R, _P: _P, _S: _S},
     r.Started: {_Q: _R, _S: _R, _P: _R},
     r.Tokens: {_R: _R, _P: _P},

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 from schemas.events import Origin
 from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId
+from schemas.quota_records import Balance
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """`max_tokens` is what the reply may have at most, as far as the context has room for what was asked.
 
-    `posted_ms` is the log time of its message in `messages`. The key of one that answers an earlier question again is
-    here, since no question is saved with it.
+    `posted_ms` is the log time of its message in `messages`. `asked_model` is named where a quota made another model
+    answer; `quota` has the limits that come next, of requests and of tokens, this reply's reservation in them. The key
+    of one that answers an earlier question again is here, since no question is saved with it.
     """
 
     user: UserId
@@ -38,6 +40,8 @@ class Accepted:
     tokenizer: str
     max_tokens: int = 0
     posted_ms: int = 0
+    asked_model: str = ""
+    quota: tuple[Balance, ...] = ()
     client_key: str | None = None
     body_hash: str | None = None
 
@@ -48,11 +52,22 @@ class Rejected:
     detail: str = ""
     retry_after_ms: int | None = None
     reply: ReplyId | None = None
+    quota: tuple[Balance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Redirected:
     to: ReplyId
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTold:
+    """The answer to UsageAsked: no reply, but every limit of a user as it stands."""
+
+    user: UserId
+    plan: str
+    time_zone: str
+    balances: tuple[Balance, ...]
 
 
 @dataclass(frozen=True, slots=True)

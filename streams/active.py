@@ -13,6 +13,7 @@ from typing import TypeAlias
 from schemas.events import Turn
 from schemas.ids import ConversationId, UserId, created_ms
 from schemas.kept_records import ConversationKept
+from streams.allowances import Allowances
 from streams.bounds import PARKED_COST_BYTES, text_bytes
 from topics.catalog import MINUTE, RESUME_WINDOW_MS
 
@@ -43,6 +44,7 @@ class Partition:
     sizes: dict[Key, int] = field(default_factory=dict)
     droppable: OrderedDict[Key, None] = field(default_factory=OrderedDict)
     held_bytes: int = 0
+    quotas: Allowances = field(default_factory=Allowances)
     _used: int = 0
 
     def begin(self, offset: int) -> None:
@@ -79,6 +81,7 @@ class Partition:
         self.kept = OrderedDict(sorted(self.kept.items(), key=lambda item: (item[1].used, item[1].touched_ms)))
         self.droppable = OrderedDict((key, None) for key in self.kept if key in self.droppable)
         self.changed.clear()
+        self.quotas.restored()
 
     def _take(self, key: Key, kept: ConversationKept) -> None:
         self._count(key, kept)
@@ -120,6 +123,7 @@ def lost(kept: ConversationKept, now_ms: int) -> bool:
 
 def forget_idle(partition: Partition, now_ms: int) -> None:
     """Drops what nobody has touched for a while; the store knows it by then."""
+    partition.quotas.forget_idle(now_ms)
     while partition.kept:
         key, kept = next(iter(partition.kept.items()))
         if now_ms - kept.touched_ms < KEPT_IDLE_MS:

@@ -1,7 +1,7 @@
 """What becomes of one message: accepted, redirected to the reply that its key already has, refused, or left waiting.
 
-In: the state of its conversation and the message. Out: an Answer, or None while it must wait. Pure, so the same
-message in the same state is answered the same by a replay and by a zombie.
+In: the state of its conversation, the message, what its user may use. Out: an Answer, or None while it must wait.
+Pure, so the same message in the same state is answered the same by a replay and by a zombie.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from schemas.events import (
 )
 from schemas.ids import assistant_message_id, user_message_id
 from schemas.kept_records import ConversationKept, ParkedMessage
+from schemas.quota_records import QuotaKept
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer
+from streams.allowances import TIER_OF_PLAN, UNLIMITED, Allowance, Grant
 from streams.branches import Elsewhere, is_unknown, turns_before
 from streams.context import Branch, Prompt, TooLong, build, build_whole
+from streams.quota import Request
 
 BUSY_PATIENCE_MS = 2_000
 MOST_KEYS = 1_000
-TIER_OF_PLAN = {"business": "paid", "paid": "paid", "free": "free"}
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,16 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What intake says to a message; with Accepted come the request and, if it is stored, the branch with the question
-    in it, and the question as the user's turn unless it was there before.
+    """What intake says to a message; with Accepted come the request, if it is stored the branch with the question in it
+    and the question as the user's turn unless it was there before, and if its user has a quota that with the
+    reservation in it.
     """
 
     message: MessagePosted
     record: Accepted | Redirected | Rejected
     request: GenerateRequested | None = None
     turn: TurnSaved | None = None
+    quota: QuotaKept | None = None
     turns: tuple[Turn, ...] = ()
 
 
@@ -70,7 +74,11 @@ def repeated(kept: ConversationKept, message: MessagePosted) -> Answer | None:
 
 
 def admit(
-    models: Mapping[str, Model], kept: ConversationKept, parked: ParkedMessage, now_ms: int
+    models: Mapping[str, Model],
+    kept: ConversationKept,
+    parked: ParkedMessage,
+    now_ms: int,
+    allowance: Allowance = UNLIMITED,
 ) -> Answer | Elsewhere | None:
     """Answers one message; Elsewhere wants other turns of its conversation first, None leaves it parked behind the open
     reply.
@@ -81,20 +89,21 @@ def admit(
     stored = not message.messages
     if stored and is_unknown(kept):
         return Elsewhere(None if message.parent == ROOT else message.parent)
-    model = models.get(message.model)
-    if model is None:
+    if message.model not in models:
         served = ", ".join(sorted(models))
         return Answer(message, Rejected("model_not_found", f"model {message.model!r} is not served here: {served} is"))
     if kept.open_reply is not None and stored:
         waited = now_ms - parked.since_ms
         return None if waited < BUSY_PATIENCE_MS else Answer(message, busy(kept))
-    if not stored:
-        return _accepted(model, parked, build_whole(model.tokenizer, message.messages, message.sampling.max_tokens))
-    asked = _asked(kept, message)
-    if not isinstance(asked, Asked):
+    asked = _asked(kept, message) if stored else None
+    if isinstance(asked, Elsewhere | Answer):
         return asked
-    prompt = build(model.tokenizer, asked.branch, asked.question, message.sampling.max_tokens)
-    return _accepted(model, parked, prompt, asked)
+    offer = Offer(models, asked, parked, now_ms, allowance)
+    answer = offer.of(message.model)
+    if isinstance(answer.record, Rejected) and answer.record.reason == "quota" and offer.has_mini:
+        instead = offer.of(allowance.plan.mini)
+        return instead if instead.request else answer
+    return answer
 
 
 def _asked(kept: ConversationKept, message: MessagePosted) -> Asked | Elsewhere | Answer:
@@ -125,65 +134,103 @@ def evolve(kept: ConversationKept, answer: Answer) -> ConversationKept:
     return replace(kept, turns=answer.turns, leaf=leaf, branch=leaf, system=system, dropped=False)
 
 
-def _accepted(model: Model, parked: ParkedMessage, prompt: Prompt | TooLong, asked: Asked | None = None) -> Answer:
-    message = parked.message
-    if isinstance(prompt, TooLong):
-        return Answer(message, Rejected("context_length_exceeded", f"{prompt} (model {message.model!r})"))
-    tier = TIER_OF_PLAN.get(message.plan, "free")
-    deadline_ms = parked.since_ms + message.deadline_ms
-    accepted = Accepted(
-        user=message.user,
-        account=message.account,
-        plan=message.plan,
-        conversation=message.conversation,
-        user_message=asked.question.message if asked else user_message_id(message.reply),
-        assistant_message=assistant_message_id(message.reply),
-        stored=asked is not None,
-        model=message.model,
-        pool=model.pool,
-        tier=tier,
-        prompt_tokens=len(prompt.ids),
-        seed=message.sampling.seed,
-        deadline_ms=deadline_ms,
-        on_disconnect=message.on_disconnect,
-        checked=False,
-        tokenizer=model.tokenizer.fingerprint,
-        max_tokens=prompt.max_tokens,
-        posted_ms=parked.since_ms,
-        client_key=message.client_key if asked and asked.again else None,
-        body_hash=message.body_hash if asked and asked.again else None,
-    )
-    request = GenerateRequested(
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A message that may have a reply, if a model has room and quota for it; `asked` None: its prompt is whole."""
+
+    models: Mapping[str, Model]
+    asked: Asked | None
+    parked: ParkedMessage
+    now_ms: int
+    allowance: Allowance
+
+    @property
+    def has_mini(self) -> bool:
+        return self.allowance.plan.mini in self.models and self.allowance.plan.mini != self.parked.message.model
+
+    def of(self, name: str) -> Answer:
+        """The answer if this model gives the reply."""
+        message, model = self.parked.message, self.models[name]
+        prompt = self._prompt(model)
+        if isinstance(prompt, TooLong):
+            return Answer(message, Rejected("context_length_exceeded", f"{prompt} (model {name!r})"))
+        wished = prompt.max_tokens if message.sampling.max_tokens else 0
+        wanted = Request(message.reply, len(prompt.ids), wished, prompt.max_tokens)
+        grant = self.allowance.grant(name, wanted, self.now_ms)
+        if isinstance(grant, Rejected):
+            return Answer(message, grant)
+        accepted = self._accepted(name, prompt, grant)
+        request = _request(message, accepted, prompt)
+        if self.asked is None:
+            return Answer(message, accepted, request, None, grant.kept)
+        before, question = self.asked.branch.turns, self.asked.question
+        if self.asked.again:
+            return Answer(message, accepted, request, None, grant.kept, (*before, question))
+        ids, tokenizer = pack_ids(prompt.message_ids), model.tokenizer.fingerprint
+        question = replace(question, token_ids=ids, tokenizer=tokenizer, begins=prompt.begins)
+        turn = _user_turn(name, self.parked, question)
+        return Answer(message, accepted, request, turn, grant.kept, (*before, question))
+
+    def _prompt(self, model: Model) -> Prompt | TooLong:
+        message, most = self.parked.message, self.parked.message.sampling.max_tokens
+        if self.asked is None:
+            return build_whole(model.tokenizer, message.messages, most)
+        return build(model.tokenizer, self.asked.branch, self.asked.question, most)
+
+    def _accepted(self, name: str, prompt: Prompt, grant: Grant) -> Accepted:
+        message, model, asked = self.parked.message, self.models[name], self.asked
+        again = asked is not None and asked.again
+        return Accepted(
+            user=message.user,
+            account=message.account,
+            plan=message.plan,
+            conversation=message.conversation,
+            user_message=asked.question.message if asked else user_message_id(message.reply),
+            assistant_message=assistant_message_id(message.reply),
+            stored=asked is not None,
+            model=name,
+            pool=model.pool,
+            tier=self.allowance.plan.tier or TIER_OF_PLAN.get(message.plan, "free"),
+            prompt_tokens=len(prompt.ids),
+            seed=message.sampling.seed,
+            deadline_ms=self.parked.since_ms + message.deadline_ms,
+            on_disconnect=message.on_disconnect,
+            checked=False,
+            tokenizer=model.tokenizer.fingerprint,
+            max_tokens=grant.max_tokens,
+            posted_ms=self.parked.since_ms,
+            asked_model=message.model if message.model != name else "",
+            quota=grant.quota,
+            client_key=message.client_key if again else None,
+            body_hash=message.body_hash if again else None,
+        )
+
+
+def _request(message: MessagePosted, accepted: Accepted, prompt: Prompt) -> GenerateRequested:
+    return GenerateRequested(
         reply=message.reply,
         attempt=1,
         user=message.user,
         conversation=message.conversation,
-        model=message.model,
-        pool=model.pool,
-        tier=tier,
+        model=accepted.model,
+        pool=accepted.pool,
+        tier=accepted.tier,
         prompt=pack_ids(prompt.ids),
         accepted=b"",
-        sampling=replace(message.sampling, max_tokens=prompt.max_tokens),
-        deadline_ms=deadline_ms,
+        sampling=replace(message.sampling, max_tokens=accepted.max_tokens),
+        deadline_ms=accepted.deadline_ms,
         account=message.account,
     )
-    if asked is None:
-        return Answer(message, accepted, request)
-    if asked.again:
-        return Answer(message, accepted, request, turns=(*asked.branch.turns, asked.question))
-    ids, tokenizer = pack_ids(prompt.message_ids), model.tokenizer.fingerprint
-    question = replace(asked.question, token_ids=ids, tokenizer=tokenizer, begins=prompt.begins)
-    return Answer(message, accepted, request, _user_turn(parked, question), (*asked.branch.turns, question))
 
 
-def _user_turn(parked: ParkedMessage, question: Turn) -> TurnSaved:
+def _user_turn(name: str, parked: ParkedMessage, question: Turn) -> TurnSaved:
     message = parked.message
     return TurnSaved(
         user=message.user,
         conversation=message.conversation,
         turn=question,
         reply=message.reply,
-        model=message.model,
+        model=name,
         created_ms=parked.since_ms,
         client_key=message.client_key,
         body_hash=message.body_hash,

@@ -12,6 +12,10 @@ from schemas.settings import SettingError, setting
 class StreamsConfig:
     model: Path = setting("LANEWAY_MODEL", default=Path(".laneway/models/smollm2-135m-instruct"), doc="model folder")
     store: Path = setting("LANEWAY_STORE", default=Path(".laneway/store.sqlite"), doc="conversation store's file")
+    mini: str = setting("LANEWAY_MINI_MODEL", default="", doc="name of the model in pool mini, for past a limit")
+    mini_folder: Path | None = setting(
+        "LANEWAY_MINI_FOLDER", default=None, doc="its folder, for its tokenizer; as LANEWAY_MODEL if not given"
+    )
     backlog: int = setting("LANEWAY_BACKLOG", default=1_000, doc="requests a tier may queue before new ones are shed")
     abandoned: float = setting(
         "LANEWAY_ABANDON_AFTER", default=30.0, doc="seconds a reply goes on when nobody listens to it"

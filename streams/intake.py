@@ -2,8 +2,9 @@
 
 A deterministic function of one partition of `messages`: what a conversation's history was, that time went by, that a
 reply has ended, all come as records of that partition. State is one ConversationKept per conversation, kept until
-ten idle minutes of log time have passed; then the store knows all that it knew. A message with a whole prompt has no
-history and waits for nobody; of its conversation only the client key is kept, if it has one.
+ten idle minutes of log time have passed; then the store knows all that it knew; and what its users may use
+(`allowances.py`). A message with a whole prompt has no history and waits for nobody; of its conversation only the
+client key is kept, if it has one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from schemas.events import (
 )
 from schemas.ids import ConversationId, UserId
 from schemas.kept_records import ConversationKept, ParkedMessage
+from schemas.quota_records import LimitSet, PlansLoaded, UsageAsked
 from schemas.reply_records import Rejected, Stopped
 from streams.active import MOST_HELD_BYTES, Partition, forget_idle, later, lost
 from streams.admission import MOST_KEYS, Answer, Model, admit, busy, evolve, parent_not_found, repeated
@@ -68,11 +70,17 @@ class Intake(Stage):
             case HistoryLoaded() as loaded:
                 return self._loaded(partition, loaded, message.at_ms)
             case ReplySettled() as settled:
+                partition.quotas.settle(settled, message.at_ms)
                 return self._settled(partition, settled, message.at_ms)
             case ConversationRenamed() as renamed:
                 return self._renamed(partition, renamed, message.at_ms)
             case ConversationDeleted() as deleted:
                 return self._deleted(partition, deleted, message.at_ms)
+            case PlansLoaded() | LimitSet() as changed:
+                partition.quotas.change(changed, message.at_ms)
+            case UsageAsked() as asked:
+                told = partition.quotas.tell(asked, self._models, message.at_ms)
+                return Decision(first=(self._routes.reply(asked.reply, told),))
             case Tick():
                 waiting = [partition.kept[key] for key in sorted(partition.parked)]
                 return _joined([self._answer(partition, kept, message.at_ms) for kept in waiting if not kept.loading])
@@ -95,7 +103,7 @@ class Intake(Stage):
             partition.put(replace(kept, touched_ms=now_ms))
             return self._decision([answer])
         if not stored and not posted.client_key:
-            return self._decision([self._alone(kept, ParkedMessage(posted, later(kept, now_ms)))])
+            return self._decision([self._alone(partition, kept, ParkedMessage(posted, later(kept, now_ms)))])
         if partition.waiting[posted.user] > MOST_PARKED_BYTES and (kept.loading or kept.dropped or kept.open_reply):
             return self._decision([Answer(posted, busy(kept))])  # its state would outgrow a record of the changelog
         kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, later(kept, now_ms))))
@@ -180,7 +188,7 @@ class Intake(Stage):
         answers: list[Answer] = []
         waiting: list[ParkedMessage] = []
         for n, parked in enumerate(kept.parked):
-            answer = self._admitted(kept, parked, now_ms)
+            answer = self._admitted(partition, kept, parked, now_ms)
             if isinstance(answer, Elsewhere):
                 waiting += kept.parked[n:]
                 kept = replace(kept, loading=True, branch=answer.leaf, turns=(), dropped=True)
@@ -194,15 +202,20 @@ class Intake(Stage):
         wanted = (_wanted(kept),) if kept.loading else ()
         return replace(self._decision(answers), wanted=wanted)
 
-    def _admitted(self, kept: ConversationKept, parked: ParkedMessage, now_ms: int) -> Answer | Elsewhere | None:
+    def _admitted(
+        self, partition: Partition, kept: ConversationKept, parked: ParkedMessage, now_ms: int
+    ) -> Answer | Elsewhere | None:
+        allowance = partition.quotas.of(parked.message.user, parked.message.plan)
         try:
-            return admit(self._models, kept, parked, now_ms)
+            answer = admit(self._models, kept, parked, now_ms, allowance)
         except ValueError as error:  # a turn that no prompt can be made of: nobody is to wait behind it
             return Answer(parked.message, Rejected("internal", f"the conversation cannot be continued: {error}"))
+        partition.quotas.put(answer.quota if isinstance(answer, Answer) else None)
+        return answer
 
-    def _alone(self, kept: ConversationKept, parked: ParkedMessage) -> Answer:
+    def _alone(self, partition: Partition, kept: ConversationKept, parked: ParkedMessage) -> Answer:
         """The answer to a message that nothing was before and nothing will be after: no repeat of it can come."""
-        answer = self._admitted(kept, parked, parked.since_ms)
+        answer = self._admitted(partition, kept, parked, parked.since_ms)
         assert isinstance(answer, Answer)
         return answer
 
@@ -223,7 +236,7 @@ class Intake(Stage):
     def restore(self, place: Place, key: bytes, event: Any) -> None:
         if isinstance(event, ConversationKept):
             self._partitions[place].restore(event)
-        elif event is None:
+        elif not self._partitions[place].quotas.restore(key.decode("utf-8", "replace"), event) and event is None:
             user, _, conversation = key.decode("utf-8", "replace").rpartition("/")
             self._partitions[place].drop((UserId(user), ConversationId(conversation)))
 
@@ -237,10 +250,11 @@ class Intake(Stage):
         self._partitions.pop(place, None)
 
     def changes(self) -> Iterable[Output]:
-        for partition in self._partitions.values():
+        for place, partition in self._partitions.items():
             for user, conversation in sorted(partition.changed):
                 yield self._routes.intake_state(user, conversation, partition.kept.get((user, conversation)))
             partition.changed.clear()
+            yield from partition.quotas.changes(place.partition)
 
     def ticks(self, now: float) -> Iterable[Output]:
         if now < self._next_tick:

@@ -180,7 +180,7 @@ class Router(Stage):
             tiers[place.topic]: Queue(len(backlog), backlog[0].at_ms if backlog else 0)
             for place, backlog in self._backlog.items()
         }
-        return Snapshot(queues, Counter(beat.state for beat in self._replicas.alive(self._pool)))
+        return Snapshot(queues, Counter(beat.state for beat in self._replicas.alive(self._pool)), self._pool)
 
     def assigned(self, place: Place, committed: Position | None) -> int | None:
         self._backlog[place] = deque()

@@ -85,10 +85,12 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a stage holds, for those who watch it: queues by tier, living replicas by state; None: it knows of none."""
+    """What a stage holds, for those who watch it: queues by tier, living replicas by state; None: it knows of
+    none. `pool` is theirs."""
 
     queues: Mapping[str, Queue] = field(default_factory=dict)
     replicas: Mapping[str, int] | None = None
+    pool: str = ""
 
 
 BLANK = Snapshot()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from schemas import events as e
 from schemas import kept_records as k
+from schemas import quota_records as q
 from schemas import reply_records as r
 
 SECOND = 1000
@@ -98,6 +99,7 @@ REPLY_RECORDS = (
     r.Accepted,
     r.Rejected,
     r.Redirected,
+    r.UsageTold,
     r.Dispatched,
     r.Started,
     r.Tokens,
@@ -133,6 +135,9 @@ def _of_chats(sizes: Sizes) -> tuple[Topic, ...]:
                 e.ReplySettled,
                 e.HistoryLoaded,
                 e.Tick,
+                q.PlansLoaded,
+                q.LimitSet,
+                q.UsageAsked,
             ),
             sizes.users,
             7 * DAY,
@@ -208,8 +213,8 @@ def _of_the_cell(sizes: Sizes) -> tuple[Topic, ...]:
     return (
         Topic(
             INTAKE_STATE,
-            "user/conversation, partition as messages",
-            (k.ConversationKept,),
+            "user/conversation or user/:quota, partition as messages",
+            (k.ConversationKept, q.QuotaKept, q.PlansLoaded),
             sizes.users,
             None,
             "intake's changelog",

@@ -53,10 +53,18 @@ export class AssistantMessage {
 
   /** An event of its reply; the end goes to `end`. */
   take(type, data) {
+    if (type === "accepted" && data.asked_model) this.#answeredBy(data);
     if (type === "token") {
       this.#view.push(data.text);
       if (this.state !== "stopping") this.become("writing");
     } else if (type in STATES) this.become(type);
+  }
+
+  #answeredBy({ model, asked_model: asked }) {
+    const aside = this.element.querySelector(".aside");
+    aside.textContent = `The limit of ${asked} is reached, so ${model} answers`;
+    aside.hidden = false;
+    announce(aside.textContent);
   }
 
   become(state) {

@@ -1,7 +1,7 @@
 """x @ W.T, such that a row's bits do not depend on how many rows there are.
 
-Source: oneDNN's packed float32 linear, the op behind torch.compile's CPU backend. It is private to torch, so this class
-is the only place that knows it; without it, or for another dtype or device, the ordinary linear takes its place.
+Source: oneDNN's packed linear, the op behind torch.compile's CPU backend. It is private to torch, so this class is the
+only place that knows it; without it, or for another dtype or device, the ordinary linear takes its place.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
+from engine.ops.contract import Ops
+
 # One row alone takes another kernel than many: oneDNN's for 1, MKL's for fewer than 11.
 _MIN_ROWS = {"packed": 2, "torch": 16}
+_TOGETHER = 32  # outputs whose int8 weights lie together
+_MOST, _SMALLEST = 127, 1e-30
 
 
 class Linear:
     """`weight` is [out, in]; maps [rows, in] to [rows, out]. `kernel` says which one computes: packed or torch."""
 
     def __init__(self, weight: Tensor, *, packed: bool = True) -> None:
-        self.kernel = "packed" if packed and _packs(weight) else "torch"
+        self.kernel = "packed" if packed and weight.device.type == "cpu" and packs(weight.dtype) else "torch"
         self._min_rows = _MIN_ROWS[self.kernel]
         self._weight = _pack(weight) if self.kernel == "packed" else weight
 
@@ -31,14 +35,32 @@ class Linear:
     def _multiply(self, x: Tensor) -> Tensor:
         if self.kernel == "torch":
             return linear(x, self._weight)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
+        product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._weight, None, "none", [], "")
         return product
 
 
-def _packs(weight: Tensor) -> bool:
-    return (
-        weight.device.type == "cpu" and weight.dtype == torch.float32 and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
+class Int8Linear:
+    """The same with weights in int8, one scale for each output; x, sums and what comes out are float32."""
+
+    kernel = "int8"
+
+    def __init__(self, weight: Tensor, ops: Ops) -> None:
+        self._ops, self._outputs = ops, len(weight)
+        weight = pad(weight, (0, 0, 0, -len(weight) % _TOGETHER))
+        self._scales = weight.abs().amax(1).clamp(min=_SMALLEST) / _MOST
+        steps = (weight / self._scales[:, None]).round().to(torch.int8)
+        self._weight = steps.view(-1, _TOGETHER, weight.shape[1]).transpose(1, 2).contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        product = self._ops.int8_linear(x, self._weight, self._scales)
+        return product if product.shape[1] == self._outputs else product[:, : self._outputs].contiguous()
+
+
+def packs(dtype: torch.dtype) -> bool:
+    """Whether this CPU has a packed linear of this dtype."""
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _pack(weight: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from infra.local.errors import KeysError
 from schemas.settings import load
 
 DAY_S = 86_400
+PLAN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 keys = typer.Typer(name="keys", help="API keys: who may call the edges.", no_args_is_help=True)
 
@@ -25,17 +27,19 @@ keys = typer.Typer(name="keys", help="API keys: who may call the edges.", no_arg
 def add(
     user: Annotated[str, typer.Argument(help="Whose conversations the key opens.", show_default=False)],
     account: Annotated[str | None, typer.Option(help="Who pays; the user unless given.")] = None,
-    plan: Annotated[str, typer.Option(help="free, paid or business.")] = "free",
+    plan: Annotated[str, typer.Option(help="free, paid, business, or one of your own.")] = "free",
     note: Annotated[str, typer.Option(help="What the key is for.")] = "",
     days: Annotated[int | None, typer.Option(min=1, help="Days until it expires; for ever unless given.")] = None,
 ) -> None:
     """Make an API key and print it, this once: the file keeps only its digest."""
     from infra.local.keys import KeyEntry, digest, new_key
     from infra.local.keys import add as add_key
-    from streams.admission import TIER_OF_PLAN
+    from streams.allowances import TIER_OF_PLAN
 
+    if not PLAN.fullmatch(plan):
+        raise typer.BadParameter(f"--plan {plan!r}: expected a plan's name, such as {', '.join(sorted(TIER_OF_PLAN))}")
     if plan not in TIER_OF_PLAN:
-        raise typer.BadParameter(f"--plan {plan}: expected {', '.join(sorted(TIER_OF_PLAN))}")
+        typer.echo(f"plan {plan} is free until `laneway plans apply` has made it known", err=True)
     if not user.strip() or not (account or user).strip():
         raise typer.BadParameter("a user and an account have a name")
     key, now = new_key(), int(time.time())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -17,7 +18,9 @@ NOTHING_RUNS = 3
 DRAIN_TIMEOUT = 120.0
 
 
-def up() -> None:
+def up(
+    mini: Annotated[bool, typer.Option("--mini", help="Run a replica of the model for past limits, too.")] = False,
+) -> None:
     """Run everything on this machine: Kafka, the stages, a model replica and two edges.
 
     The first run downloads Kafka (43 MB) and a small chat model (98 MB) and creates an API key. Records,
@@ -27,7 +30,8 @@ def up() -> None:
     from infra.local.up import up as run_up
 
     try:
-        run_up(load(UpConfig, os.environ), os.environ, say)
+        config = load(UpConfig, os.environ)
+        run_up(replace(config, mini=mini or config.mini), os.environ, say)
     except LocalError as error:
         fail(error)
 

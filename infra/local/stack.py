@@ -26,6 +26,7 @@ from schemas.tokenizer import ChatSettings
 from topics.config import KafkaConfig
 
 MODEL = "smollm2-135m-instruct"
+MINI = "mini"  # the pool, and the name of the model in it
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Places:
     edge_ports: tuple[int, ...]
     model: Path
     reply_partitions: int = 16
+    main_pool: str = "main"
     env: Mapping[str, str] = field(default_factory=dict)
     metrics_ports: Mapping[str, int] = field(default_factory=dict)
 
@@ -68,9 +70,9 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
         **places.env,
     }
 
-    def announced(name: str, *arguments: str, grace: float) -> Child:
+    def announced(name: str, *arguments: str, grace: float, **more: str) -> Child:
         file = folder.ready / name
-        own = {"LANEWAY_READY_FILE": str(file), "LANEWAY_METRICS_PORT": str(places.metrics_ports.get(name, 0))}
+        own = {"LANEWAY_READY_FILE": str(file), "LANEWAY_METRICS_PORT": str(places.metrics_ports.get(name, 0)), **more}
         return Child(name, laneway(*arguments), {**shared, **own}, says_ready(file), grace)
 
     public = {
@@ -87,7 +89,10 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
     homes = split(places.reply_partitions, len(places.edge_ports))
     return [
         *(announced(name, *command, grace=15.0) for name, command in stage_processes(config)),
-        *(announced(name, *command, grace=30.0) for name, command in replica_processes(config)),
+        *(
+            announced(name, *command, grace=30.0, LANEWAY_POOL=pool)
+            for name, pool, command in replica_processes(config, places.main_pool)
+        ),
         *(edge(f"edge-{n}", port, homes[n]) for n, port in enumerate(places.edge_ports)),
     ]
 
@@ -99,23 +104,29 @@ def stage_processes(config: UpConfig) -> list[tuple[str, tuple[str, ...]]]:
     return [("stages", ("stages", *config.stages))]
 
 
-def replica_processes(config: UpConfig) -> list[tuple[str, tuple[str, ...]]]:
-    return [(f"replica-{slot}", ("replica", "--slot", str(slot))) for slot in range(config.replicas)]
+def replica_processes(config: UpConfig, pool: str = "main") -> list[tuple[str, str, tuple[str, ...]]]:
+    """Names, pools and commands; with `mini` one more in the pool of that name."""
+    mini = [("replica-mini", MINI, ("replica", "--slot", "0"))] if config.mini else []
+    return [*((f"replica-{n}", pool, ("replica", "--slot", str(n))) for n in range(config.replicas)), *mini]
 
 
 def metrics_ports(config: UpConfig) -> dict[str, int]:
     """A free port for each process that has none of its own."""
-    names = [name for name, _ in (*stage_processes(config), *replica_processes(config))]
+    replicas = [name for name, _, _ in replica_processes(config)]
+    names = [*(name for name, _ in stage_processes(config)), *replicas]
     return dict(zip(names, free_ports(len(names)), strict=True))
 
 
-def served(model: Path) -> dict[str, str]:
-    """What an edge is told of the model in a folder: the name that clients ask for, and its advised sampling."""
+def served(model: Path, *, mini: bool) -> dict[str, str]:
+    """What processes are told of the model in a folder: the name that clients ask for, its advised sampling, and that
+    it is served once more as the mini model.
+    """
     settings = ChatSettings.read(model / "laneway.json")
     return {
-        "LANEWAY_MODELS": settings.name,
+        "LANEWAY_MODELS": f"{settings.name},{MINI}" if mini else settings.name,
         "LANEWAY_TEMPERATURE": str(settings.temperature),
         "LANEWAY_TOP_P": str(settings.top_p),
+        **({"LANEWAY_MINI_MODEL": MINI} if mini else {}),
     }
 
 
@@ -158,7 +169,8 @@ class Stack:
     def __init__(
         self, config: UpConfig, log: KafkaConfig, say: Callable[[str], None], users: tuple[str, ...] = ("demo",)
     ) -> None:
-        self.config, self.log, self.say = config, log, say
+        pools = tuple(dict.fromkeys((*log.pools, MINI))) if config.mini else log.pools
+        self.config, self.log, self.say = config, replace(log, pools=pools), say
         self.folder = DataFolder(config.data)
         self.folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.supervisor = Supervisor(self.folder.logs, say, self._changed)
@@ -175,8 +187,9 @@ class Stack:
         model = self.model()
         self.folder.ready.mkdir(parents=True, exist_ok=True)
         address = self.config.kafka or self.start_broker()
-        env = {**served(model), **env}
-        places = Places(address, ports, model, self.log.replies, env, metrics_ports(self.config))
+        env = {**served(model, mini=self.config.mini), "LANEWAY_POOLS": ",".join(self.log.pools), **env}
+        ports_of = metrics_ports(self.config)
+        places = Places(address, ports, model, self.log.replies, self.log.pools[0], env, ports_of)
         self._up = replace(self._up, edges=places.edges, kafka=places.kafka, metrics=places.metrics)
         ensure_topics(replace(self.log, kafka=places.kafka))
         self.say("starting the stages, the replica and two edges")

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ import uuid_utils
 
 from schemas.codec import Codec
 from schemas.ids import Incarnation
-from schemas.settings import load
+from schemas.settings import SettingError, load
 from schemas.tokenizer import ChatTokenizer
 from streams.admission import Model
 from streams.config import StreamsConfig
@@ -52,6 +52,7 @@ from topics.telemetry.watched import WatchedEncoder
 CLOSE_S = 10.0
 FAILED_CLOSE_S = 3.0
 STANDS_STILL_S = 120.0
+MINI_POOL = "mini"
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Cell:
 
     kafka: KafkaConfig
     streams: StreamsConfig
-    tokenizer: ChatTokenizer
+    models: Mapping[str, Model]
     store: Store
     routes: Routes
     telemetry: TelemetryConfig
@@ -70,8 +71,7 @@ class Cell:
 
 
 def intake(cell: Cell, _: Incarnation) -> Stage:
-    model = Model(cell.tokenizer, cell.kafka.pools[0])
-    return Intake({cell.tokenizer.name: model}, cell.routes, cell.streams.active_cache)
+    return Intake(cell.models, cell.routes, cell.streams.active_cache)
 
 
 def router(cell: Cell, _: Incarnation) -> Stage:
@@ -99,6 +99,27 @@ STAGES: dict[str, Callable[[Cell, Incarnation], Stage]] = {
 }
 
 
+def models_of(kafka: KafkaConfig, streams: StreamsConfig) -> dict[str, Model]:
+    """What is served, by name. Raises SettingError for a mini model without its pool or without a name of its own."""
+    tokenizer = ChatTokenizer.load(streams.model)
+    models = {tokenizer.name: Model(tokenizer, kafka.pools[0])}
+    if not streams.mini:
+        return models
+    if MINI_POOL not in kafka.pools or streams.mini in models:
+        raise SettingError(
+            f"LANEWAY_MINI_MODEL={streams.mini!r}: expected another name than {tokenizer.name!r}, and a pool "
+            f"{MINI_POOL} in LANEWAY_POOLS={','.join(kafka.pools)!r}"
+        )
+    own = ChatTokenizer.load(streams.mini_folder) if streams.mini_folder else tokenizer
+    return models | {streams.mini: Model(own, MINI_POOL)}
+
+
+def by_pool(names: Sequence[str], pools: Sequence[str]) -> list[tuple[str, str]]:
+    """Each stage by its name; and with the router another of each pool but the first, with the pool that is its own."""
+    others = [(f"{name}.{pool}", pool) for name in names if name == "router" for pool in pools[1:]]
+    return [*((name, "") for name in names), *others]
+
+
 def run(names: Sequence[str]) -> int:
     """Runs the named stages until SIGTERM or SIGINT; returns the exit status. Raises SettingError for bad settings.
 
@@ -108,13 +129,13 @@ def run(names: Sequence[str]) -> int:
     telemetry = load(TelemetryConfig, os.environ)
     start_logging("+".join(names), telemetry.log)
     kafka, streams = load(KafkaConfig, os.environ), load(StreamsConfig, os.environ)
-    tokenizer, store, routes = ChatTokenizer.load(streams.model), SqliteStore(streams.store), Routes(kafka.sizes)
-    cell = Cell(kafka, streams, tokenizer, store, routes, telemetry, StageMeters())
+    models, store, routes = models_of(kafka, streams), SqliteStore(streams.store), Routes(kafka.sizes)
+    cell = Cell(kafka, streams, models, store, routes, telemetry, StageMeters())
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     publish(KafkaLog(kafka), Codec())
-    drivers = [Driver(name, cell, stopping) for name in names]
+    drivers = [Driver(name, pool, cell, stopping) for name, pool in by_pool(names, kafka.pools)]
     listen(cell, drivers, stopping)
     for driver in drivers:
         driver.start()
@@ -153,9 +174,9 @@ def listen(cell: Cell, drivers: Sequence[Driver], stopping: threading.Event) -> 
 class Driver(threading.Thread):
     """One stage in its thread. `running` once it owns its clients; `failed` when an error ended it."""
 
-    def __init__(self, name: str, cell: Cell, stopping: threading.Event) -> None:
+    def __init__(self, name: str, pool: str, cell: Cell, stopping: threading.Event) -> None:
         super().__init__(name=name)
-        self._cell, self._stopping = cell, stopping
+        self._pool, self._cell, self._stopping = pool, cell, stopping
         self.running = self.failed = False
         self._stepped_at = time.monotonic()
         tracer = tracer_of(name, cell.telemetry.trace)
@@ -173,7 +194,7 @@ class Driver(threading.Thread):
 
     def run(self) -> None:
         try:
-            runner = runner_of(self.name, self._cell, self._watch)
+            runner = runner_of(self.name, self._pool, self._cell, self._watch)
             self.running = True
             while not self._stopping.is_set():
                 self._stepped_at = time.monotonic()
@@ -190,12 +211,13 @@ class Driver(threading.Thread):
             self._stopping.set()
 
 
-def runner_of(name: str, cell: Cell, watch: Watch) -> Runner:
+def runner_of(name: str, pool: str, cell: Cell, watch: Watch) -> Runner:
     """A runner for one stage with clients of its own."""
     log, codec = KafkaLog(cell.kafka), Codec()
     decoder = Decoder(log, codec)
     incarnation = Incarnation(f"{name}-{uuid_utils.uuid7().hex[-12:]}")
-    effects = Effects(Requests(log), cell.store, Decoder(log, Codec()), cell.routes, cell.tokenizer.context)
+    longest = max(model.tokenizer.context for model in cell.models.values())
+    effects = Effects(Requests(log), cell.store, Decoder(log, Codec()), cell.routes, longest)
 
     def project(messages: Sequence[Message]) -> None:
         cell.store.save(SavedAt(message.offset, message.event) for message in messages)
@@ -210,4 +232,5 @@ def runner_of(name: str, cell: Cell, watch: Watch) -> Runner:
         project=project,
         watch=watch,
     )
-    return Runner(STAGES[name](cell, incarnation), shell)
+    other = Router(pool, cell.streams.backlog, cell.routes) if pool else None
+    return Runner(other or STAGES[name](cell, incarnation), shell)

@@ -39,9 +39,9 @@ LAG = Metric(
 COMMIT_AGE = Metric(Gauge, "laneway_stage_commit_age_seconds", "Since all that was read had been committed", ("stage",))
 STEP_AGE = Metric(Gauge, "laneway_stage_step_age_seconds", "Since its last step began", ("stage",))
 PARTITIONS = Metric(Gauge, "laneway_stage_partitions", "Partitions that it was given; 0: another has them", ("stage",))
-QUEUED = Metric(Gauge, "laneway_queue_requests", "Requests in the router's backlog", ("tier",))
-QUEUE_AGE = Metric(Gauge, "laneway_queue_age_seconds", "Age of the oldest of them", ("tier",))
-REPLICAS = Metric(Gauge, "laneway_replicas", "Living replicas of the router's pool, by state", ("state",))
+QUEUED = Metric(Gauge, "laneway_queue_requests", "Requests in the router's backlog", ("pool", "tier"))
+QUEUE_AGE = Metric(Gauge, "laneway_queue_age_seconds", "Age of the oldest of them", ("pool", "tier"))
+REPLICAS = Metric(Gauge, "laneway_replicas", "Living replicas of the router's pool, by state", ("pool", "state"))
 REFUSED = Metric(Counter, "laneway_messages_refused_total", "Messages that intake has refused", ("reason",))
 SETTLED = Metric(Counter, "laneway_replies_settled_total", "Replies that have ended, by their end", ("state", "reason"))
 TOKENS = Metric(
@@ -131,11 +131,11 @@ class StageMetrics:
         snapshot = stage.snapshot()
         for tier, queue in snapshot.queues.items():
             age_s = self.wall() - queue.oldest_ms / 1000 if queue.oldest_ms else 0.0
-            self.meters.queued.labels(tier).set(queue.requests)
-            self.meters.queue_age.labels(tier).set(max(0.0, age_s))
+            self.meters.queued.labels(snapshot.pool, tier).set(queue.requests)
+            self.meters.queue_age.labels(snapshot.pool, tier).set(max(0.0, age_s))
         if snapshot.replicas is not None:
             for state in REPLICA_STATES:
-                self.meters.replicas.labels(state).set(snapshot.replicas.get(state, 0))
+                self.meters.replicas.labels(snapshot.pool, state).set(snapshot.replicas.get(state, 0))
 
     def wrote(self, output: Output) -> None:
         """This is about to be sent."""

@@ -31,13 +31,14 @@ def undisturbed(model: Path, replica: str) -> Whole:
 
 
 def _model(model: Path, tokenizer: ChatTokenizer) -> Runner:
-    """In one thread, as the replicas compute: their number is part of a fingerprint."""
+    """In one thread, as the replicas compute: their number is part of a fingerprint, and so are ops and dtype."""
     import torch
 
     from engine.model_runner import ModelRunner
+    from engine.ops import choose
 
     torch.set_num_threads(1)
-    return ModelRunner.load(model, BLOCKS, tokenizer.eos_ids)
+    return ModelRunner.load(model, BLOCKS, tokenizer.eos_ids, choose.dtype("auto"), choose.ops("auto"))
 
 
 def _generated(

@@ -8,6 +8,7 @@ import torch
 from engine.batch import Batch
 from engine.model import Llama
 from engine.model_runner import ModelRunner
+from engine.ops.contract import Ops
 from engine.sequence import Chunk, Sequence, blocks_for
 from engine.weights import Weights, load_weights
 from schemas.events import Sampling
@@ -42,19 +43,19 @@ def chunked_logits(model: Llama, ids: tuple[int, ...], cuts: tuple[int, ...]) ->
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_logits_of_a_random_llama(tmp_path: Path, seed: int) -> None:
+def test_logits_of_a_random_llama(ops: Ops, tmp_path: Path, seed: int) -> None:
     weights = load_weights(write_tiny_llama(tmp_path, seed))
     ids, cuts = tuple(3 + n * 7 % 250 for n in range(200)), (1, 2, 19, 64, 65, 150, *range(151, 201))
     expected = HuggingFace(weights).logits(ids)
-    for cut, logits in zip(cuts, chunked_logits(Llama(weights), ids, cuts), strict=True):
+    for cut, logits in zip(cuts, chunked_logits(Llama(weights, ops), ids, cuts), strict=True):
         torch.testing.assert_close(logits, expected[cut - 1], atol=TOLERANCE, rtol=0)
 
 
-def test_greedy_tokens_of_a_random_llama(tmp_path: Path) -> None:
+def test_greedy_tokens_of_a_random_llama(ops: Ops, tmp_path: Path) -> None:
     weights = load_weights(write_tiny_llama(tmp_path))
     hugging_face = HuggingFace(Weights(weights.config, dict(weights.tensors), weights.digest))
     prompts = [tuple(3 + n * k % 250 for n in range(5 + 9 * k)) for k in range(20)]
-    said = generate(ModelRunner(weights, 400), *(Generation(p, Sampling(24, temperature=0)) for p in prompts))
+    said = generate(ModelRunner(weights, 400, ops=ops), *(Generation(p, Sampling(24, temperature=0)) for p in prompts))
     assert said == [hugging_face.greedy(prompt, 24) for prompt in prompts]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from schemas.ids import Incarnation
 from schemas.settings import load
 from schemas.tokenizer import ChatTokenizer
+from streams.admission import Model
 from streams.config import StreamsConfig
 from streams.runtime.inbox import Inbox
 from streams.runtime.main import Cell
@@ -125,7 +126,8 @@ class Surroundings:
         CODEC.decoded.clear()
         self.store = SimStore(world)
         telemetry = load(TelemetryConfig, {})
-        self.cell = Cell(kafka, streams, tokenizer, self.store.inner, self.routes, telemetry, METERS)
+        models = {tokenizer.name: Model(tokenizer, kafka.pools[0])}
+        self.cell = Cell(kafka, streams, models, self.store.inner, self.routes, telemetry, METERS)
         self.roles: dict[str, Role] = {}
         topics = {topic.name: topic.partitions for topic in catalog(kafka.sizes)}
         self.log = SharedLog(topics, lambda: world.now_ms, self._appended)

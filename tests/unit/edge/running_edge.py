@@ -27,6 +27,7 @@ from schemas import reply_records as r
 from schemas.codec import Codec
 from schemas.events import MessagePosted, Origin, pack_ids
 from schemas.ids import Incarnation, ReplyId, assistant_message_id, mint_reply_id, user_message_id
+from schemas.quota_records import UsageAsked
 from schemas.reply import Record
 from topics.catalog import EDGES, MESSAGES, REPLIES, SCHEMAS, Sizes
 from topics.errors import Unavailable
@@ -81,6 +82,10 @@ def three_tokens(posted: MessagePosted) -> list[Record]:
     return [accepted(posted), started(), tokens(1, "Hel", ""), tokens(3, "lo"), finished(3)]
 
 
+def no_limits(asked: UsageAsked) -> list[Record]:
+    return [r.UsageTold(asked.user, asked.plan, "UTC", ())]
+
+
 class BreakableLog(MemoryLog):
     """`lost`: nothing can be read any more. `past_lost`: a past cannot be read. `frozen`: no read returns."""
 
@@ -122,6 +127,7 @@ class RunningEdge:
         self.log = BreakableLog(topics, lambda: time.time_ns() // 1_000_000)
         self.store = SqliteStore(folder / "store.sqlite")
         self.script = script
+        self.told: Callable[[UsageAsked], Iterable[Record]] = no_limits
         self.posted: list[MessagePosted] = []
         self.changes: list[Any] = []
         self.carries_out = True
@@ -218,6 +224,8 @@ class RunningEdge:
                 if isinstance(event, MessagePosted):
                     self.posted.append(event)
                     self.write(event.reply, *self.script(event))
+                elif isinstance(event, UsageAsked):
+                    self.write(event.reply, *self.told(event))
                 else:
                     self.changes.append(event)
                     if self.carries_out:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.model_runner import ModelRunner
+from engine.ops.contract import Ops
 from schemas import reply_records as r
 from schemas.events import Sampling, pack_ids
 from schemas.ids import Incarnation
@@ -35,8 +37,8 @@ STOP = Sampling(60, stop=("STOP", "TON"), top_logprobs=1)
 
 
 @pytest.fixture(scope="module")
-def runner(tiny: Path) -> ModelRunner:
-    return ModelRunner.load(tiny, 300, frozenset({2}))
+def runner(tiny: Path, ops: Ops, dtype: torch.dtype) -> ModelRunner:
+    return ModelRunner.load(tiny, 300, frozenset({2}), dtype, ops)
 
 
 class Dying:

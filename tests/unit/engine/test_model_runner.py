@@ -10,6 +10,7 @@ from engine import model_runner
 from engine.batch import Batch
 from engine.model import Llama
 from engine.model_runner import ModelRunner, rows_are_invariant
+from engine.ops.contract import Ops
 from engine.runner import Sampled
 from engine.sequence import Chunk, Sequence
 from engine.weights import load_weights
@@ -20,19 +21,28 @@ from tests.unit.engine.generating import Generation, engine, run
 
 
 @pytest.fixture(scope="module")
-def runner(tiny: Path) -> ModelRunner:
+def runner(tiny: Path, ops: Ops, dtype: torch.dtype) -> ModelRunner:
+    return ModelRunner.load(tiny, 64, dtype=dtype, ops=ops)
+
+
+@pytest.fixture(scope="module")
+def reference(tiny: Path) -> ModelRunner:
     return ModelRunner.load(tiny, 64)
 
 
-def test_the_fingerprint_tells_weights_and_dtypes_apart(tiny: Path, tmp_path: Path, runner: ModelRunner) -> None:
-    assert ModelRunner.load(tiny, 8).fingerprint == runner.fingerprint
+def test_the_fingerprint_tells_weights_dtypes_and_kernels_apart(
+    tiny: Path, tmp_path: Path, reference: ModelRunner, cpu_ops: Ops
+) -> None:
+    assert ModelRunner.load(tiny, 8).fingerprint == reference.fingerprint
     other_weights = ModelRunner.load(write_tiny_llama(tmp_path, seed=1), 8)
     other_dtype = ModelRunner.load(tiny, 8, dtype=torch.bfloat16)
-    assert len({runner.fingerprint, other_weights.fingerprint, other_dtype.fingerprint}) == 3
+    other_ops = ModelRunner.load(tiny, 8, ops=cpu_ops)
+    assert len({one.fingerprint for one in (reference, other_weights, other_dtype, other_ops)}) == 4
+    assert "/reference-packed/" in reference.fingerprint and f"/{cpu_ops.name}-packed/" in other_ops.fingerprint
 
 
 def test_the_probe_finds_rows_that_depend_on_their_batch(
-    tiny: Path, runner: ModelRunner, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, runner: ModelRunner, ops: Ops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert runner.fingerprint.endswith("/invariant")
 
@@ -40,7 +50,7 @@ def test_the_probe_finds_rows_that_depend_on_their_batch(
         def __call__(self, batch: Batch, cache: object) -> torch.Tensor:
             return super().__call__(batch, cache) * (1 + len(batch.token_ids) * 1e-6)
 
-    assert not rows_are_invariant(Varying(load_weights(tiny)))
+    assert not rows_are_invariant(Varying(load_weights(tiny), ops))
     monkeypatch.setattr(model_runner, "Llama", Varying)
     assert ModelRunner.load(tiny, 8).fingerprint.endswith("/variant")
 

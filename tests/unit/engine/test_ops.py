@@ -1,14 +1,22 @@
 """A row's bits do not depend on the rows around it: few rows would not show a break, so there are a thousand."""
 
+from __future__ import annotations
+
 import pytest
 import torch
+from torch import Tensor
 
 from engine.batch import Batch
-from engine.ops.linear import Linear
-from engine.ops.reference import RowBlocks, attention, rms_norm, silu_and_mul
+from engine.model import rotary_table
+from engine.ops import choose
+from engine.ops.contract import Ops
+from engine.ops.linear import Int8Linear, Linear
 from engine.sequence import Chunk, Sequence, blocks_for
 from schemas.events import Sampling
 from schemas.ids import ReplyId
+
+CLOSE = {torch.float32: {"atol": 1e-5, "rtol": 1e-5}, torch.bfloat16: {"atol": 3e-2, "rtol": 2e-2}}
+NOT_TURNED = torch.ones(1024, 64), torch.zeros(1024, 64)
 
 
 @pytest.mark.parametrize("kernel", ["packed", "torch"])
@@ -24,37 +32,78 @@ def test_a_linear_row_is_the_same_in_any_number_of_rows(kernel: str, width: int,
             assert torch.equal(layer(x[first : first + rows]), whole[first : first + rows]), (rows, first)
 
 
-class Paged:
-    """Sequences of random rows whose keys and values lie in shuffled blocks of one cache."""
+@pytest.fixture(scope="module", params=["reference", "cpu"])
+def ops(request: pytest.FixtureRequest) -> Ops:
+    return choose.ops(request.param)
 
-    def __init__(self, lengths: tuple[int, ...], heads: int = 6, kv_heads: int = 2, dim: int = 32) -> None:
+
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=str)
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    dtype: torch.dtype = request.param
+    return dtype
+
+
+@pytest.mark.parametrize(("width", "out"), [(64, 259), (576, 960), (1536, 576)])
+def test_a_row_of_int8_weights_is_the_same_in_any_number_of_rows(ops: Ops, width: int, out: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    weight, x = torch.randn(out, width, generator=generator), torch.randn(300, width, generator=generator)
+    layer = Int8Linear(weight, ops)
+    whole = layer(x)
+    scales = weight.abs().amax(1, keepdim=True) / 127
+    torch.testing.assert_close(whole, x @ ((weight / scales).round() * scales).T, atol=1e-3, rtol=1e-3)
+    assert (whole - x @ weight.T).abs().max() < 0.06 * width**0.5
+    for rows in (1, 2, 3, 5, 7, 10, 17, 100, 225):
+        for first in (0, 1, 300 - rows):
+            assert torch.equal(layer(x[first : first + rows]), whole[first : first + rows]), (rows, first)
+
+
+class Paged:
+    """Sequences of random rows whose keys and values lie in shuffled blocks of one layer's cache."""
+
+    def __init__(
+        self, ops: Ops, dtype: torch.dtype, lengths: tuple[int, ...], heads: int, kv_heads: int, dim: int
+    ) -> None:
         generator = torch.Generator().manual_seed(2)
+        self.ops, self._kv_heads, self._dim = ops, kv_heads, dim
         counts = [blocks_for(length) for length in lengths]
         order = torch.randperm(sum(counts) + 3, generator=generator).tolist()
         self.tables = [[order.pop() for _ in range(count)] for count in counts]
-        self.queries = [torch.randn(length, heads, dim, generator=generator) for length in lengths]
-        self.past = torch.randn(2, sum(counts) + 3, 16, kv_heads, dim, generator=generator)
+        width = (heads + 2 * kv_heads) * dim
+        self.rows = [torch.randn(length, width, generator=generator).to(dtype) for length in lengths]
+        shape = ops.cache_shape(sum(counts) + 3, kv_heads, dim)
+        self._keys, self._values = torch.zeros(2, *shape, dtype=dtype)
+        turned = (table[:, : dim // 2].contiguous() for table in NOT_TURNED)
+        self._rotary = next(turned), next(turned)
+        self.attend(*((n, 0, length) for n, length in enumerate(lengths)))
 
-    def attend(self, *rows: tuple[int, int, int]) -> list[torch.Tensor]:
+    def attend(self, *rows: tuple[int, int, int]) -> list[Tensor]:
         """The rows `start` to `end` of each sequence named, computed in one batch."""
         chunks = []
         for n, start, end in rows:
-            ids = tuple(range(len(self.queries[n])))
+            ids = tuple(range(len(self.rows[n])))
             of = Sequence(ReplyId(str(n)), 1, ids, Sampling(1), block_table=self.tables[n], num_computed_tokens=start)
             chunks.append(Chunk(of, end - start))
         batch = Batch.of(chunks, torch.device("cpu"))
-        queries = torch.cat([self.queries[n][start:end] for n, start, end in rows])
-        out = attention(queries, self.past[0], self.past[1], RowBlocks.of(batch))
+        qkv = torch.cat([self.rows[n][start:end] for n, start, end in rows])
+        queries = self.ops.rope_and_cache(qkv, self._rotary, batch, self._keys, self._values)
+        out = self.ops.paged_attention(queries, self._keys, self._values, batch)
         return list(out.split([end - start for _, start, end in rows]))
 
-    def dense(self, n: int, which: int) -> torch.Tensor:
-        """Keys (0) or values (1) of a sequence, [kv heads, length, dim]."""
-        return self.past[which][self.tables[n]].flatten(0, 1)[: len(self.queries[n])].transpose(0, 1)
+    def dense(self, n: int) -> Tensor:
+        """What torch's own attention makes of a sequence, in float32."""
+        heads = self.rows[n].float().view(len(self.rows[n]), -1, self._dim).transpose(0, 1)
+        queries, keys, values = heads.split([len(heads) - 2 * self._kv_heads, self._kv_heads, self._kv_heads])
+        group = len(queries) // self._kv_heads
+        past = (one.repeat_interleave(group, dim=0) for one in (keys, values))
+        out = torch.nn.functional.scaled_dot_product_attention(queries, *past, is_causal=True)
+        return out.transpose(0, 1).reshape(len(self.rows[n]), -1)
 
 
-def test_attention_of_a_row_is_the_same_in_prefill_and_decode_and_among_any_others() -> None:
-    paged = Paged((600, 65, 1024, 1, 300))
-    whole = {n: paged.attend((n, 0, len(queries)))[0] for n, queries in enumerate(paged.queries)}
+def test_attention_of_a_row_is_the_same_in_prefill_and_decode_and_among_any_others(
+    ops: Ops, dtype: torch.dtype
+) -> None:
+    paged = Paged(ops, dtype, (600, 65, 1024, 1, 300), heads=6, kv_heads=2, dim=64)
+    whole = {n: paged.attend((n, 0, len(rows)))[0] for n, rows in enumerate(paged.rows)}
     mixes = [
         [(0, 599, 600)],
         [(0, 64, 65), (1, 63, 64), (2, 0, 1)],
@@ -67,21 +116,58 @@ def test_attention_of_a_row_is_the_same_in_prefill_and_decode_and_among_any_othe
             assert torch.equal(got, whole[n][start:end]), (mix, n)
 
 
-def test_attention_is_the_softmax_of_the_past() -> None:
-    paged = Paged((100, 33), heads=4, dim=16)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (4, 2), (9, 3), (4, 1), (7, 1), (8, 1)])
+@pytest.mark.parametrize("dim", [16, 64, 128])
+def test_attention_is_the_softmax_of_the_past(
+    ops: Ops, dtype: torch.dtype, heads: int, kv_heads: int, dim: int
+) -> None:
+    paged = Paged(ops, dtype, (100, 33), heads, kv_heads, dim)
     for n, got in enumerate(paged.attend((0, 0, 100), (1, 0, 33))):
-        expected = torch.nn.functional.scaled_dot_product_attention(
-            paged.queries[n].transpose(0, 1),
-            paged.dense(n, 0).repeat_interleave(2, dim=0),
-            paged.dense(n, 1).repeat_interleave(2, dim=0),
-            is_causal=True,
-        )
-        torch.testing.assert_close(got, expected.transpose(0, 1).reshape(-1, 64), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(got.float(), paged.dense(n), **CLOSE[dtype])
 
 
-def test_norm_and_activation_of_a_row_do_not_depend_on_the_others() -> None:
-    x, weight = torch.randn(1024, 576, generator=torch.Generator().manual_seed(4)), torch.rand(576)
-    normed, active = rms_norm(x, weight, 1e-5), silu_and_mul(x)
-    for rows in (1, 2, 3, 17, 1001):
-        assert torch.equal(rms_norm(x[:rows], weight, 1e-5), normed[:rows])
-        assert torch.equal(silu_and_mul(x[:rows]), active[:rows])
+def test_queries_and_keys_are_turned_by_their_positions(ops: Ops, dtype: torch.dtype) -> None:
+    """Turned alike, what they are to each other depends on how far they are apart: shifted rows attend alike."""
+    rotary = rotary_table(256, 64, 10000.0)
+    near, far = Paged(ops, dtype, (70,), 3, 1, 64), Paged(ops, dtype, (70,), 3, 1, 64)
+    plain = near.attend((0, 0, 70))[0]
+    near._rotary, far._rotary = rotary, (rotary[0][100:], rotary[1][100:])
+    turned, shifted = (paged.attend((0, 0, 70))[0] for paged in (near, far))
+    torch.testing.assert_close(shifted.float(), turned.float(), **CLOSE[dtype])
+    assert (turned - plain).abs().max() > 0.1
+
+
+def test_norm_and_activation_of_a_row_do_not_depend_on_the_others(ops: Ops, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(4)
+    x, added = torch.randn(2, 1024, 576, generator=generator).to(dtype)
+    weight = torch.rand(576, generator=generator).to(dtype)
+    normed, total = ops.add_rms_norm(x, added, weight, 1e-5)
+    active = ops.silu_and_mul(x)
+    for first in (0, 1, 500):
+        for rows in (1, 2, 3, 17, 501):
+            some = slice(first, first + rows)
+            again, sums = ops.add_rms_norm(x[some], added[some], weight, 1e-5)
+            assert torch.equal(again, normed[some]) and torch.equal(sums, total[some])
+            assert torch.equal(ops.silu_and_mul(x[some]), active[some])
+
+
+def test_norm_and_activation_are_those_of_torch(ops: Ops, dtype: torch.dtype) -> None:
+    x, added = (10 * torch.randn(2, 40, 576, generator=torch.Generator().manual_seed(5))).to(dtype)
+    normed, total = ops.add_rms_norm(x, added, torch.ones(576, dtype=dtype), 1e-5)
+    assert torch.equal(total, x + added)
+    expected = torch.nn.functional.rms_norm(total.float(), (576,), eps=1e-5)
+    torch.testing.assert_close(normed.float(), expected, **CLOSE[dtype])
+    gate, up = (10 * x).float().chunk(2, dim=-1)
+    expected = torch.nn.functional.silu(gate) * up
+    torch.testing.assert_close(ops.silu_and_mul(10 * x).float(), expected, **CLOSE[dtype])
+
+
+def test_what_lies_outside_the_cache_is_refused(cpu_ops: Ops) -> None:
+    paged = Paged(cpu_ops, torch.float32, (40,), 3, 1, 64)
+    paged.tables[0][1] = 99
+    with pytest.raises(RuntimeError, match="slot 1584 of 96"):
+        paged.attend((0, 0, 40))
+    with pytest.raises(RuntimeError, match="block 99 of 6"):
+        paged.attend((0, 39, 40))
+    with pytest.raises(RuntimeError, match="expected Float"):
+        cpu_ops.silu_and_mul(torch.zeros(1, 64, dtype=torch.float16))

@@ -43,6 +43,11 @@ def test_a_revoked_key_lets_nobody_in_and_the_others_stay(path: Path) -> None:
         Keys(path).admit(gone)
 
 
+def test_a_key_may_have_a_plan_of_the_operators_own(path: Path) -> None:
+    called(path, "add", "alice", "--plan", "gold-2")
+    assert [entry.plan for entry in keys.entries(path)] == ["gold-2"]
+
+
 def test_a_key_with_days_expires(path: Path) -> None:
     key = called(path, "add", "alice", "--days", "2").strip()
     [entry] = keys.entries(path)
@@ -53,7 +58,7 @@ def test_a_key_with_days_expires(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(("revoke", "ffff"), "no key"), (("revoke", ""), "no key"), (("add", "a", "--plan", "gold"), "gold"),
+    [(("revoke", "ffff"), "no key"), (("revoke", ""), "no key"), (("add", "a", "--plan", "a b"), "a b"),
      (("add", " "), "name"), (("add", "a", "--days", "0"), "1")],
 )  # fmt: skip
 def test_a_wrong_word_is_named(path: Path, words: tuple[str, ...], told: str) -> None:

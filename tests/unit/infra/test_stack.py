@@ -25,6 +25,13 @@ def test_one_process_runs_the_stages_and_each_edge_has_its_own_homes() -> None:
     assert [found[f"edge-{n}"].env["LANEWAY_EDGE_PARTITIONS"] for n in (0, 1)] == ["0-7", "8-15"]
 
 
+def test_with_mini_a_second_replica_serves_its_pool_with_the_same_model() -> None:
+    found = made(UpConfig(mini=True))
+    assert list(found) == ["stages", "replica-0", "replica-mini", "edge-0", "edge-1"]
+    assert [found[f"replica-{n}"].env["LANEWAY_POOL"] for n in ("0", "mini")] == ["main", "mini"]
+    assert found["replica-mini"].env["LANEWAY_MODEL"] == found["replica-0"].env["LANEWAY_MODEL"]
+
+
 def test_every_process_is_told_where_the_log_and_the_keys_are() -> None:
     for child in made(UpConfig(replicas=2)).values():
         assert child.env["LANEWAY_KAFKA"] == "127.0.0.1:9092"

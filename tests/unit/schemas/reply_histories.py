@@ -47,6 +47,8 @@ PLAUSIBLE: dict[str, Any] = {
     "by": "user",
     "edge": "e1",
     "stream": "s1",
+    "time_zone": "UTC",
+    "balances": (),
 }
 
 
@@ -92,6 +94,7 @@ FIELDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "Accepted": {"checked": st.booleans()},
     "Rejected": {},
     "Redirected": {},
+    "UsageTold": {},
     "Dispatched": OF_ATTEMPT,
     "Started": OF_ATTEMPT,
     "Tokens": OF_ATTEMPT
@@ -107,7 +110,7 @@ FIELDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "ListenerAttached": {},
     "ListenerDetached": {},
 }
-ENDS = ("Rejected", "Redirected", "Flagged", "Finished", "Stopped", "Shed", "Failed")
+ENDS = ("Rejected", "Redirected", "UsageTold", "Flagged", "Finished", "Stopped", "Shed", "Failed")
 
 
 def any_record(*, without: Iterable[str] = ()) -> st.SearchStrategy[Record]:

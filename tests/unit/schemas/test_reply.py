@@ -35,6 +35,7 @@ IN_STATE: dict[State, list[Record]] = {
     State.QUEUED: [record("Accepted", checked=True)],
     State.REJECTED: [record("Rejected")],
     State.REDIRECTED: [record("Redirected")],
+    State.TOLD: [record("UsageTold")],
 }
 IN_STATE[State.RUNNING] = [*IN_STATE[State.QUEUED], record("Started")]
 IN_STATE[State.PREEMPTED] = [*IN_STATE[State.RUNNING], record("Preempted")]

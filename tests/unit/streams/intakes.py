@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.codec import Codec
@@ -23,16 +23,17 @@ from schemas.events import (
     pack_ids,
 )
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
+from schemas.quota_records import Limit, LimitSet, Plan, PlansLoaded, UsageAsked
 from schemas.reply_records import Accepted
 from schemas.tokenizer import ChatTokenizer
 from streams.active import MOST_HELD_BYTES
 from streams.admission import Model
 from streams.intake import Intake
 from streams.stage import Decision, HistoryWanted, Message
-from tests.unit.streams.staged import ROUTES, T0, Driven, answers, events, posted
+from tests.unit.streams.staged import ROUTES, SIZES, T0, Driven, answers, events, posted, reply_id
 from topics.catalog import MESSAGES
 from topics.log import Place
-from topics.outputs import Output
+from topics.outputs import Output, Routes
 
 PLACE = Place(MESSAGES, 0)
 CODEC = Codec()
@@ -42,8 +43,13 @@ Changelog = dict[str, bytes | None]
 Written = tuple[Place, str, bytes]
 
 
-def intake(tokenizer: ChatTokenizer, room: int = MOST_HELD_BYTES) -> Intake:
-    return Intake({"tiny": Model(tokenizer, "main")}, ROUTES, room)
+def intake(tokenizer: ChatTokenizer, room: int = MOST_HELD_BYTES, *, mini: bool = False) -> Intake:
+    """With `mini` a second model of that name, in a pool of that name."""
+    models = {"tiny": Model(tokenizer, "main")}
+    if not mini:
+        return Intake(models, ROUTES, room)
+    routes = Routes(replace(SIZES, pools=("main", "mini")))
+    return Intake(models | {"mini": Model(tokenizer, "mini")}, routes, room)
 
 
 def loaded(
@@ -72,8 +78,8 @@ def answered(
 class Intakes(Driven):
     """An intake and its one partition."""
 
-    def __init__(self, tokenizer: ChatTokenizer, room: int = MOST_HELD_BYTES) -> None:
-        super().__init__(intake(tokenizer, room), PLACE)
+    def __init__(self, tokenizer: ChatTokenizer, room: int = MOST_HELD_BYTES, *, mini: bool = False) -> None:
+        super().__init__(intake(tokenizer, room, mini=mini), PLACE)
         self.tokenizer = tokenizer
 
     def take(self, event: object, at_ms: int = T0) -> Decision:
@@ -155,6 +161,19 @@ class Script:
             return self.history(user, conversation) if which else unavailable(user, conversation)
         if action == "rename":
             return ConversationRenamed(UserId(user), ConversationId(conversation), f"name {len(self.log)}")
+        if action == "plans":
+            limits = (
+                Limit("*", "tokens", 60, "15m"),
+                Limit("*", "replies", 2),
+                Limit("*", "requests", 5, "day"),
+            )
+            return PlansLoaded(
+                (Plan("paid", "paid", limits[which:], default_max_tokens=20, time_zone="Europe/Berlin"),)
+            )
+        if action == "limit":
+            return LimitSet(UserId(user), (Limit("*", "requests", which, "5h"),) * min(which, 1))
+        if action == "usage":
+            return UsageAsked(UserId(user), reply_id(10_000 + len(self.log)))
         if action == "delete":
             return ConversationDeleted(UserId(user), ConversationId(conversation))
         return Tick()

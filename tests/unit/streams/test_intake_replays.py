@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.events import HistoryLoaded, MessagePosted
-from schemas.reply_records import Accepted
+from schemas.reply_records import Accepted, Rejected, UsageTold
 from schemas.tokenizer import ChatTokenizer
 from streams.active import KEPT_IDLE_MS, MOST_HELD_BYTES
 from streams.stage import Message
@@ -24,7 +24,7 @@ def logs(*actions: str) -> st.SearchStrategy[list[tuple[int, str, int, int]]]:
     return st.lists(action, min_size=4, max_size=30)
 
 
-LOGS = logs(*TALK, "branch", "again", "rename", "delete")
+LOGS = logs(*TALK, "branch", "again", "rename", "delete", "plans", "limit", "usage")
 # So little that conversations push each other out.
 SMALL = 1_500
 ROOMS = st.sampled_from((0, SMALL, MOST_HELD_BYTES))
@@ -123,3 +123,14 @@ def test_the_script_reaches_what_it_is_there_for(tokenizer: ChatTokenizer) -> No
     told = [type(output.event).__name__ for step in script.outputs for output in outputs(step)]
     assert told == ["Accepted", "GenerateRequested", "TurnSaved", "Redirected", "Redirected"]
     assert sum(isinstance(message.event, MessagePosted) for message in script.log) == 3
+
+
+def test_the_script_reaches_limits_too(tokenizer: ChatTokenizer) -> None:
+    script = Script(tokenizer)
+    posts = [(0, "post", where, 0) for where in (0, 2)]
+    loads = [(0, "load", where, 1) for where in (0, 2)]
+    script.run([(0, "plans", 0, 0), *posts, *loads, (0, "usage", 0, 0), (0, "settle", 0, 0), (0, "usage", 0, 0)])
+    said = [output.event for step in script.outputs for output in outputs(step)]
+    assert [event.reason for event in said if isinstance(event, Rejected)] == ["quota"]
+    before, after = (event.balances[0] for event in said if isinstance(event, UsageTold))
+    assert (before.used, before.reserved > 0, after.used, after.reserved) == (0, True, 6, 0)

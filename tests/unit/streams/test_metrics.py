@@ -58,18 +58,20 @@ def test_a_queue_shows_how_many_wait_and_for_how_long(router: Seen) -> None:
     router.cell.write(*(ROUTES.generate(request(n, "free")) for n in range(3)))
     router.now_s += 7
     router.step()
-    assert router("queue_requests", tier="free") == 3
-    assert router("queue_age_seconds", tier="free") == pytest.approx(7)
-    assert router("queue_requests", tier="paid") == router("queue_age_seconds", tier="paid") == 0
+    assert router("queue_requests", pool="main", tier="free") == 3
+    assert router("queue_age_seconds", pool="main", tier="free") == pytest.approx(7)
+    paid = {"pool": "main", "tier": "paid"}
+    assert router("queue_requests", **paid) == router("queue_age_seconds", **paid) == 0
 
 
 def test_what_is_dispatched_leaves_the_queue_and_replicas_are_counted(router: Seen) -> None:
     router.cell.write(ROUTES.generate(request(1)), ROUTES.replica_beat("main/0", beat(capacity=2)))
     router.cell.write(ROUTES.replica_beat("main/1", beat(slot=1, state="draining")))
     router.step()
-    assert router("queue_requests", tier="paid") == 0
+    assert router("queue_requests", pool="main", tier="paid") == 0
     assert router("stage_records_written_total", stage="router.main", record="Dispatched") == 1
-    assert router("replicas", state="ready") == router("replicas", state="draining") == 1
+    states = [router("replicas", pool="main", state=state) for state in ("ready", "draining")]
+    assert states == [1, 1]
 
 
 def test_an_end_is_counted_with_its_tokens_and_its_time(settlement: Seen) -> None:

@@ -1,13 +1,10 @@
-"""The ops of a Llama in plain torch: the ones that are right everywhere, and that faster ones are compared with.
-
-Each row's bits are the same in a prefill and in a decode: no op's order of summation depends on the number of rows or
-on the length of the context. So a reply that is cut and computed again elsewhere goes on with the same tokens.
-"""
+"""Causal attention over the paged cache in plain torch: products of 8 rows with 64 tokens, joined in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -18,34 +15,6 @@ from schemas.prefix import BLOCK_TOKENS
 CHUNK = 64
 _ROWS = 8
 _BLOCKS = CHUNK // BLOCK_TOKENS
-
-
-def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """[rows, hidden] -> the same; computed in float32. Source: Zhang and Sennrich, 2019."""
-    wide = x.float()
-    scale = torch.sqrt(wide.square().sum(-1, keepdim=True) / wide.shape[-1] + epsilon)
-    return (wide / scale).to(x.dtype) * weight
-
-
-def silu_and_mul(x: Tensor) -> Tensor:
-    """[rows, 2 * width], gate then up -> [rows, width]."""
-    gate, up = x.chunk(2, dim=-1)
-    # torch's own silu rounds the last elements of a thread's share differently from the rest.
-    return gate / (1 + torch.exp(-gate)) * up
-
-
-def rotary_table(length: int, dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [length, dim / 2] of the rotary embedding. Source: Su et al., 2021."""
-    frequencies = theta ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
-    return angles.cos().float(), angles.sin().float()
-
-
-def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turns [rows, heads, dim] by each row's angles [rows, dim / 2]; the two halves of a head are the pairs."""
-    first, second = x.chunk(2, dim=-1)
-    cosine, sine = cosine[:, None], sine[:, None]
-    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -62,8 +31,9 @@ class RowBlocks:
     tables: Tensor
     unseen: list[Tensor]
 
-    @classmethod
-    def of(cls, batch: Batch) -> RowBlocks:
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def of(batch: Batch) -> RowBlocks:
         """Once a step: all layers share it."""
         starts, lengths = batch.query_start_loc.tolist(), batch.seq_lens.tolist()
         cut: list[tuple[int, int, int, int]] = []
@@ -85,7 +55,7 @@ class RowBlocks:
         table = batch.block_table.cpu()
         table = torch.nn.functional.pad(table, (0, max(0, most * _BLOCKS - table.shape[1])))[:, : most * _BLOCKS]
         device = batch.block_table.device
-        return cls(
+        return RowBlocks(
             torch.where(inside, numbered, starts[-1]).to(device),
             place.to(device),
             table[owners].view(len(cut), most, _BLOCKS).to(device),
@@ -100,18 +70,16 @@ def _unseen(positions: Tensor, chunks: Tensor) -> Iterator[Tensor]:
         yield torch.arange(n * CHUNK, (n + 1) * CHUNK) > reach
 
 
-def attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: RowBlocks) -> Tensor:
-    """Causal attention of every row over its sequence up to itself, in prefill and decode alike.
-
-    queries [rows, heads, dim]; keys, values [cache blocks, 16, kv heads, dim], finite throughout; out [rows, heads *
-    dim]. Each product is one of 8 rows with 64 tokens counted from position 0, and a row's are added in that order by
-    an online softmax (Milakov and Gimelshein, 2018): a chunk that lies beyond a row adds zeros, so neither the rows
-    around it nor the length of the batch changes a bit of it.
+def attention(queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    """Each product is one of 8 rows with 64 tokens counted from position 0, and a row's are added in that order by an
+    online softmax (Milakov and Gimelshein, 2018): a chunk that lies beyond a row adds zeros, so neither the rows around
+    it nor the length of the batch changes a bit of it. In float32, whatever the cache holds.
     """
+    blocks = RowBlocks.of(batch)
     heads, dim = queries.shape[1:]
     kv_heads = keys.shape[2]
     count, group = len(blocks.rows), heads // kv_heads
-    padded = torch.cat((queries * dim**-0.5, queries.new_zeros(1, heads, dim)))
+    padded = torch.nn.functional.pad(queries.float() * dim**-0.5, (0, 0, 0, 0, 0, 1))
     query = padded[blocks.rows].view(count, _ROWS, kv_heads, group, dim).transpose(1, 2)
     query = query.reshape(count, kv_heads, _ROWS * group, dim)
     top = query.new_full((count, kv_heads, _ROWS * group, 1), float("-inf"))
@@ -127,14 +95,14 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: RowBlocks) 
         total[:longer] = total[:longer] * scale + weights.sum(-1, keepdim=True)
         out[:longer] = out[:longer] * scale + _multiply(weights, value)
     out = (out / total).view(count, kv_heads, _ROWS, group, dim).transpose(1, 2)
-    return out.reshape(count * _ROWS, heads * dim)[blocks.place]
+    return out.reshape(count * _ROWS, heads * dim)[blocks.place].to(queries.dtype)
 
 
 def _gather(cache: Tensor, table: Tensor) -> Tensor:
-    """[cache blocks, 16, kv heads, dim] at [row blocks, 4] -> [row blocks, kv heads, 64, dim], contiguous."""
+    """[cache blocks, 16, kv heads, dim] at [row blocks, 4] -> float32 [row blocks, kv heads, 64, dim], contiguous."""
     _, tokens, kv_heads, dim = cache.shape
     taken = cache.index_select(0, table.reshape(-1)).view(len(table), -1, tokens, kv_heads, dim)
-    return taken.view(len(table), -1, kv_heads, dim).transpose(1, 2).contiguous()
+    return taken.view(len(table), -1, kv_heads, dim).transpose(1, 2).float().contiguous()
 
 
 def _multiply(left: Tensor, right: Tensor) -> Tensor:

@@ -1,0 +1,62 @@
+"""What a Llama is computed with, beside its linears: the same ops in torch (`reference`) and in C++ (`cpu`).
+
+Each row's bits are the same in a prefill and in a decode: no op's order of summation depends on the number of rows or
+on the length of the context. So a reply that is cut and computed again elsewhere goes on with the same tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from engine.batch import Batch
+from engine.draw import Draw
+
+
+class Ops(Protocol):
+    """Tensors are contiguous, of the model's dtype but for `rotary` and `logits`; `name` goes into the fingerprint."""
+
+    name: str
+
+    def cache_shape(self, blocks: int, kv_heads: int, dim: int) -> tuple[int, ...]:
+        """Of one layer's keys, and of its values; what lies where in it only these ops know."""
+        ...
+
+    def add_rms_norm(self, x: Tensor, added: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        """x, added [rows, hidden] -> their sum, normed and times `weight`; and the sum. Computed in float32."""
+        ...
+
+    def rope_and_cache(
+        self, qkv: Tensor, rotary: tuple[Tensor, Tensor], batch: Batch, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        """[rows, (heads + 2 * kv heads) * dim] -> queries [rows, heads, dim], turned by each row's position.
+
+        Keys, turned too, and values go to the rows' slots of a layer's cache. `rotary`: cosines and sines [context,
+        dim / 2]; the two halves of a head are the pairs. Source: Su et al., 2021.
+        """
+        ...
+
+    def paged_attention(self, queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Causal attention of every row over its sequence up to itself, in prefill and decode alike.
+
+        queries [rows, heads, dim]; keys, values: a layer's cache, finite throughout -> [rows, heads * dim].
+        """
+        ...
+
+    def silu_and_mul(self, x: Tensor) -> Tensor:
+        """[rows, 2 * width], gate then up -> [rows, width]."""
+        ...
+
+    def int8_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+        """Float32 [rows, inputs], int8 [outputs / 32, inputs, 32] and a scale for each output -> [rows, outputs]."""
+        ...
+
+    def sample(self, logits: Tensor, draws: list[Draw]) -> list[int]:
+        """Float32 [rows, vocabulary] -> an id each: the lowest of the likeliest where a draw is greedy, else drawn.
+
+        A drawn id is the argmax of logit / temperature + noise over what top_k, and then top_p among these, keep, ties
+        at the threshold included. The noise is Gumbel's, of MurmurHash3 (x86, 32 bits, seed 0) of the words seed low,
+        seed high, position, token id: uniform = (hash + 0.5) / 2^32.
+        """
+        ...

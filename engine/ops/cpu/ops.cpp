@@ -1,0 +1,213 @@
+// The ops that torch sees: shapes and types are checked here, then rows are shared out among the threads. What the
+// arguments are, engine/ops/contract.py says.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "int8.h"
+#include "rows.h"
+#include "sample.h"
+
+using at::Tensor;
+
+namespace {
+
+constexpr int64_t ROWS_A_THREAD = 8;
+
+void check(const Tensor& tensor, const char* name, at::ScalarType type, at::IntArrayRef shape) {
+  TORCH_CHECK(tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type && tensor.sizes() == shape, name,
+              " is ", tensor.scalar_type(), tensor.sizes(), tensor.is_contiguous() ? "" : " not contiguous",
+              ", expected ", type, shape);
+}
+
+template <typename Do>
+void each_row(int64_t rows, Do&& act) {
+  at::parallel_for(0, rows, ROWS_A_THREAD, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row++) act(row);
+  });
+}
+
+// Calls `act` with a value of the C++ type that `type` names.
+template <typename Do>
+void by_type(at::ScalarType type, Do&& act) {
+  TORCH_CHECK(type == at::kFloat || type == at::kBFloat16, type, ": expected Float or BFloat16");
+  type == at::kFloat ? act(float{}) : act(BFloat16{});
+}
+
+std::tuple<Tensor, Tensor> add_rms_norm_op(const Tensor& x, const Tensor& added, const Tensor& weight, double epsilon) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  const auto type = x.scalar_type();
+  TORCH_CHECK(width % 16 == 0, "rows of ", width, ": expected a multiple of 16");
+  check(x, "x", type, {rows, width});
+  check(added, "added", type, {rows, width});
+  check(weight, "weight", type, {width});
+  Tensor out = at::empty_like(x), sum = at::empty_like(x);
+  by_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    const T *from = x.const_data_ptr<T>(), *more = added.const_data_ptr<T>(), *scale = weight.const_data_ptr<T>();
+    T *to = out.data_ptr<T>(), *both = sum.data_ptr<T>();
+    each_row(rows, [&](int64_t row) {
+      const int64_t at = row * width;
+      add_rms_norm(from + at, more + at, scale, float(epsilon), width, both + at, to + at);
+    });
+  });
+  return {out, sum};
+}
+
+Tensor silu_and_mul_op(const Tensor& x) {
+  const int64_t rows = x.size(0), width = x.size(1) / 2;
+  TORCH_CHECK(width % 16 == 0, "halves of ", width, ": expected a multiple of 16");
+  check(x, "x", x.scalar_type(), {rows, 2 * width});
+  Tensor out = at::empty({rows, width}, x.options());
+  by_type(x.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = x.const_data_ptr<T>();
+    T* to = out.data_ptr<T>();
+    each_row(rows, [&](int64_t row) { silu_and_mul(from + row * 2 * width, width, to + row * width); });
+  });
+  return out;
+}
+
+// The sizes of one layer's cache, checked: [blocks, kv heads, dim * 16] each.
+template <typename T>
+Paged<T> paged_of(const Tensor& keys, const Tensor& values, int64_t heads, int64_t dim) {
+  const auto type = keys.scalar_type();
+  const int64_t blocks = keys.size(0), kv_heads = keys.size(1);
+  TORCH_CHECK(dim % 16 == 0 && heads % kv_heads == 0, heads, " heads of ", dim, " over ", kv_heads,
+              ": expected a multiple of 16, and of the key-value heads");
+  check(keys, "keys", type, {blocks, kv_heads, BLOCK * dim});
+  check(values, "values", type, {blocks, kv_heads, BLOCK * dim});
+  Paged<T> paged{};
+  paged.keys = keys.const_data_ptr<T>();
+  paged.values = values.const_data_ptr<T>();
+  paged.heads = heads, paged.kv_heads = kv_heads, paged.dim = dim;
+  return paged;
+}
+
+Tensor rope_and_cache_op(const Tensor& qkv, const Tensor& cosine, const Tensor& sine, const Tensor& positions,
+                         const Tensor& slots, const Tensor& keys, const Tensor& values) {
+  const int64_t rows = qkv.size(0), dim = 2 * cosine.size(1), blocks = keys.size(0), kv_heads = keys.size(1);
+  const int64_t heads = qkv.size(1) / dim - 2 * kv_heads, context = cosine.size(0);
+  check(qkv, "qkv", keys.scalar_type(), {rows, (heads + 2 * kv_heads) * dim});
+  check(cosine, "cosine", at::kFloat, {context, dim / 2});
+  check(sine, "sine", at::kFloat, {context, dim / 2});
+  check(positions, "positions", at::kLong, {rows});
+  check(slots, "slots", at::kLong, {rows});
+  const int64_t *position = positions.const_data_ptr<int64_t>(), *slot = slots.const_data_ptr<int64_t>();
+  for (int64_t row = 0; row < rows; row++)
+    TORCH_CHECK(uint64_t(position[row]) < uint64_t(context) && uint64_t(slot[row]) < uint64_t(blocks * BLOCK),
+                "position ", position[row], " of ", context, ", slot ", slot[row], " of ", blocks * BLOCK);
+  Tensor queries = at::empty({rows, heads, dim}, qkv.options());
+  by_type(qkv.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const Paged<T> paged = paged_of<T>(keys, values, heads, dim);
+    const T* from = qkv.const_data_ptr<T>();
+    T *to = queries.data_ptr<T>(), *key = keys.data_ptr<T>(), *value = values.data_ptr<T>();
+    const float *cosines = cosine.const_data_ptr<float>(), *sines = sine.const_data_ptr<float>();
+    each_row(rows, [&](int64_t row) {
+      const int64_t angles = position[row] * dim / 2;
+      rope_and_cache(from + row * qkv.size(1), cosines + angles, sines + angles, slot[row], paged,
+                     to + row * heads * dim, key, value);
+    });
+  });
+  return queries;
+}
+
+Tensor paged_attention_op(const Tensor& queries, const Tensor& keys, const Tensor& values, const Tensor& starts,
+                          const Tensor& lengths, const Tensor& table) {
+  const int64_t rows = queries.size(0), heads = queries.size(1), dim = queries.size(2), sequences = lengths.size(0);
+  check(queries, "queries", keys.scalar_type(), {rows, heads, dim});
+  check(starts, "query_start_loc", at::kLong, {sequences + 1});
+  check(lengths, "seq_lens", at::kLong, {sequences});
+  check(table, "block_table", at::kLong, {sequences, table.size(1)});
+  const int64_t *start = starts.const_data_ptr<int64_t>(), *length = lengths.const_data_ptr<int64_t>();
+  const int64_t *blocks = table.const_data_ptr<int64_t>(), width = table.size(1);
+  TORCH_CHECK(start[0] == 0 && start[sequences] == rows, "sequences of ", start[sequences], " rows, where there are ", rows);
+  for (int64_t n = 0; n < sequences; n++) {
+    const int64_t own = start[n + 1] - start[n];
+    TORCH_CHECK(own >= 0 && own <= length[n] && length[n] <= width * BLOCK, "sequence ", n, " has ", own, " rows of ",
+                length[n], " tokens in ", width, " blocks");
+    for (int64_t block = 0; block * BLOCK < length[n]; block++)
+      TORCH_CHECK(uint64_t(blocks[n * width + block]) < uint64_t(keys.size(0)), "block ", blocks[n * width + block],
+                  " of ", keys.size(0));
+  }
+  Tensor out = at::empty({rows, heads * dim}, queries.options());
+  by_type(queries.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    Paged<T> paged = paged_of<T>(keys, values, heads, dim);
+    paged.queries = queries.const_data_ptr<T>();
+    paged.starts = start, paged.lengths = length, paged.table = blocks;
+    paged.out = out.data_ptr<T>();
+    paged.sequences = sequences, paged.table_width = width;
+    paged_attention(paged);
+  });
+  return out;
+}
+
+Tensor int8_linear_op(const Tensor& x, const Tensor& weight, const Tensor& scales) {
+  const int64_t rows = x.size(0), inputs = x.size(1), outputs = scales.size(0);
+  TORCH_CHECK(outputs % OUTPUTS == 0, outputs, " outputs: expected a multiple of ", OUTPUTS);
+  check(x, "x", at::kFloat, {rows, inputs});
+  check(weight, "weight", at::kChar, {outputs / OUTPUTS, inputs, OUTPUTS});
+  check(scales, "scales", at::kFloat, {outputs});
+  Tensor out = at::empty({rows, outputs}, x.options());
+  const float *from = x.const_data_ptr<float>(), *scale = scales.const_data_ptr<float>();
+  const int8_t* by = weight.const_data_ptr<int8_t>();
+  float* to = out.data_ptr<float>();
+  at::parallel_for(0, outputs / OUTPUTS, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * OUTPUTS; first < end * OUTPUTS; first += OUTPUTS)
+      int8_linear(from, by + first * inputs, scale + first, rows, inputs, outputs, to + first);
+  });
+  return out;
+}
+
+Tensor sample_op(const Tensor& logits, const Tensor& temperatures, const Tensor& top_ps, const Tensor& top_ks,
+                 const Tensor& seeds, const Tensor& positions) {
+  const int64_t rows = logits.size(0), vocabulary = logits.size(1);
+  check(logits, "logits", at::kFloat, {rows, vocabulary});
+  check(temperatures, "temperatures", at::kDouble, {rows});
+  check(top_ps, "top_ps", at::kDouble, {rows});
+  for (const Tensor* words : {&top_ks, &seeds, &positions}) check(*words, "top_ks, seeds or positions", at::kLong, {rows});
+  Tensor ids = at::empty({rows}, logits.options().dtype(at::kLong));
+  const float* from = logits.const_data_ptr<float>();
+  int64_t* to = ids.data_ptr<int64_t>();
+  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row++) {
+      const Sampling by{temperatures.const_data_ptr<double>()[row], top_ps.const_data_ptr<double>()[row],
+                        top_ks.const_data_ptr<int64_t>()[row], uint64_t(seeds.const_data_ptr<int64_t>()[row]),
+                        positions.const_data_ptr<int64_t>()[row]};
+      const float* own = from + row * vocabulary;
+      to[row] = by.temperature > 0 ? draw(own, vocabulary, by) : likeliest(own, vocabulary);
+    }
+  });
+  return ids;
+}
+
+}  // namespace
+
+TORCH_LIBRARY(laneway, library) {
+  library.def("add_rms_norm(Tensor x, Tensor added, Tensor weight, float epsilon) -> (Tensor, Tensor)");
+  library.def(
+      "rope_and_cache(Tensor qkv, Tensor cosine, Tensor sine, Tensor positions, Tensor slots, Tensor(a!) keys,"
+      " Tensor(b!) values) -> Tensor");
+  library.def(
+      "paged_attention(Tensor queries, Tensor keys, Tensor values, Tensor query_start_loc, Tensor seq_lens,"
+      " Tensor block_table) -> Tensor");
+  library.def("silu_and_mul(Tensor x) -> Tensor");
+  library.def("int8_linear(Tensor x, Tensor weight, Tensor scales) -> Tensor");
+  library.def(
+      "sample(Tensor logits, Tensor temperatures, Tensor top_ps, Tensor top_ks, Tensor seeds, Tensor positions) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(laneway, CPU, library) {
+  library.impl("add_rms_norm", add_rms_norm_op);
+  library.impl("rope_and_cache", rope_and_cache_op);
+  library.impl("paged_attention", paged_attention_op);
+  library.impl("silu_and_mul", silu_and_mul_op);
+  library.impl("int8_linear", int8_linear_op);
+  library.impl("sample", sample_op);
+}

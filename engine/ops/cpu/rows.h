@@ -1,0 +1,75 @@
+// What is done to each row by itself: norm, rotation and the write to the cache, activation. Every row goes through the
+// same instructions, so its bits depend neither on its place nor on the number of rows.
+#pragma once
+
+#include <algorithm>
+
+#include "attention.h"
+
+// sum = x + added; out = (sum / its root mean square) * weight. Source: Zhang and Sennrich, 2019.
+template <typename T>
+void add_rms_norm(const T* x, const T* added, const T* weight, float epsilon, int64_t width, T* sum, T* out) {
+  Vec squares = {};
+  for (int64_t n = 0; n < width; n += LANES) {
+    store_floats(load_floats(x + n) + load_floats(added + n), sum + n);
+    const Vec value = load_floats(sum + n);
+    squares += value * value;
+  }
+  const float scale = 1 / std::sqrt(sum_of(squares) / width + epsilon);
+  for (int64_t n = 0; n < width; n += LANES)
+    store_floats(load_floats(sum + n) * scale * load_floats(weight + n), out + n);
+}
+
+// [2 * width], gate then up -> [width]: silu(gate) * up.
+template <typename T>
+void silu_and_mul(const T* x, int64_t width, T* out) {
+  for (int64_t n = 0; n < width; n += LANES) {
+    const Vec gate = load_floats(x + n), up = load_floats(x + width + n);
+    store_floats(gate / (1.0f + exp(-gate)) * up, out + n);
+  }
+}
+
+// One head turned by the row's angles; its two halves are the pairs. Source: Su et al., 2021.
+template <typename T>
+void rotate(const T* x, const float* cosine, const float* sine, int64_t dim, T* out) {
+  const int64_t half = dim / 2;
+  for (int64_t d = 0; d < half; d++) {
+    const float first = x[d], second = x[half + d];
+    out[d] = first * cosine[d] - second * sine[d];
+    out[half + d] = second * cosine[d] + first * sine[d];
+  }
+}
+
+// Where a row's key and value lie in a layer's cache, laid out as attention.h says.
+template <typename T>
+struct Slot {
+  static constexpr int64_t P = 4 / sizeof(T);
+  T *keys, *values;  // of one block and head
+  int64_t place, dim;
+
+  void write_key(const T* key) const {
+    for (int64_t d = 0; d < dim; d++) keys[d / P * BLOCK * P + place * P + d % P] = key[d];
+  }
+
+  void write_value(const T* value) const {
+    for (int64_t d = 0; d < dim; d++) values[place / P * dim * P + d * P + place % P] = value[d];
+  }
+};
+
+// A row [queries, then keys, then values; all of `dim`] to its queries, turned, and to its slot, the key turned too.
+template <typename T>
+void rope_and_cache(const T* row, const float* cosine, const float* sine, int64_t slot, const Paged<T>& paged,
+                    T* queries, T* keys, T* values) {
+  const int64_t dim = paged.dim;
+  for (int64_t head = 0; head < paged.heads; head++)
+    rotate(row + head * dim, cosine, sine, dim, queries + head * dim);
+  std::vector<T> turned(dim);
+  for (int64_t head = 0; head < paged.kv_heads; head++) {
+    const T* key = row + (paged.heads + head) * dim;
+    const int64_t at = (slot / BLOCK * paged.kv_heads + head) * BLOCK * dim;
+    const Slot<T> to{keys + at, values + at, slot % BLOCK, dim};
+    rotate(key, cosine, sine, dim, turned.data());
+    to.write_key(turned.data());
+    to.write_value(key + paged.kv_heads * dim);
+  }
+}

@@ -1,0 +1,105 @@
+// Vectors of floats as wide as the CPU's registers, by the vector extension of GCC and Clang: one source for AVX2 and
+// AVX512. A 32-bit word is one float or two bfloat16, the lower half first.
+#pragma once
+
+#include <c10/util/BFloat16.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include <immintrin.h>
+
+#ifdef __AVX512F__
+constexpr int LANES = 16, REGISTERS = 32;
+#else
+constexpr int LANES = 8, REGISTERS = 16;
+#endif
+
+using c10::BFloat16;
+typedef float Vec __attribute__((vector_size(4 * LANES)));
+typedef int32_t Words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+
+template <typename V, typename From>
+inline V load(const From* from) {
+  V loaded;
+  std::memcpy(&loaded, from, sizeof loaded);
+  return loaded;
+}
+
+template <typename V, typename To>
+inline void store(V value, To* to) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+inline Vec load_floats(const float* from) { return load<Vec>(from); }
+
+inline Vec load_floats(const BFloat16* from) {
+  return reinterpret_cast<Vec>(__builtin_convertvector(load<Halves>(from), Words) << 16);
+}
+
+inline Vec load_floats(const int8_t* from) {
+#ifdef __AVX512F__
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#else
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#endif
+}
+
+inline void store_floats(Vec value, float* to) { store(value, to); }
+
+// Rounded to the nearest, of two to the even one; what is no number stays none.
+inline void store_floats(Vec value, BFloat16* to) {
+  const Words bits = reinterpret_cast<Words>(value);
+  const Words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  store(__builtin_convertvector(value == value ? rounded : Words{} + 0x7fc0, Halves), to);
+}
+
+// sum + left * right in each lane; of bfloat16, the products of both halves.
+template <typename T>
+inline Vec add_product(Vec sum, Words left, Words right) {
+  if constexpr (std::is_same_v<T, float>) {
+    return sum + reinterpret_cast<Vec>(left) * reinterpret_cast<Vec>(right);
+  } else {
+#ifdef __AVX512BF16__
+    return reinterpret_cast<Vec>(_mm512_dpbf16_ps(
+        reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(left), reinterpret_cast<__m512bh>(right)));
+#else
+    constexpr int32_t HIGH = -65536;
+    sum = sum + reinterpret_cast<Vec>(left << 16) * reinterpret_cast<Vec>(right << 16);
+    return sum + reinterpret_cast<Vec>(left & HIGH) * reinterpret_cast<Vec>(right & HIGH);
+#endif
+  }
+}
+
+// e to the x within two units in the last place; 0 below -87, no more than e to the 88 above. Source: Cephes' expf.
+inline Vec exp(Vec x) {
+  constexpr float ROUND = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer
+  Vec bounded = x > 88.0f ? Vec{} + 88.0f : x;
+  bounded = bounded < -87.0f ? Vec{} - 87.0f : bounded;
+  Vec shifted = bounded * 1.44269504f + ROUND;
+  Vec power = shifted - ROUND;
+  Vec rest = bounded - power * 0.693359375f + power * 2.12194440e-4f;
+  Vec series = Vec{} + 1.9875691500e-4f;
+  for (float coefficient : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+    series = series * rest + coefficient;
+  series = series * rest * rest + rest + 1.0f;
+  Words scale = (reinterpret_cast<Words>(shifted) << 23) + (127 << 23);
+  return x < -87.0f ? Vec{} : series * reinterpret_cast<Vec>(scale);
+}
+
+// The lanes' sum and the largest lane, in a fixed order.
+inline float sum_of(Vec value) {
+  float sum = 0;
+  for (int lane = 0; lane < LANES; lane++) sum += value[lane];
+  return sum;
+}
+
+inline float largest_of(Vec value) {
+  float largest = value[0];
+  for (int lane = 1; lane < LANES; lane++) largest = value[lane] > largest ? value[lane] : largest;
+  return largest;
+}

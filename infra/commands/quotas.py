@@ -1,0 +1,164 @@
+"""Commands for quotas: plans for all, limits for one user, and what a user has used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.commands.log import cluster
+from infra.commands.terminal import fail, say
+from schemas.ids import UserId
+from schemas.quota_records import EACH_MODEL, Balance, Limit, LimitSet, Plan, PlansLoaded
+
+if TYPE_CHECKING:
+    from infra.asking import Asking
+
+plans = typer.Typer(name="plans", help="Plans: what their users may use.", no_args_is_help=True)
+limits = typer.Typer(name="limits", help="Limits of one user, beside the plan.", no_args_is_help=True)
+
+FILE = Annotated[Path | None, typer.Argument(help="A plans file; the shipped one if not given.", show_default=False)]
+USER = Annotated[str, typer.Argument(help="The user, as keys and JWTs name them.", show_default=False)]
+JSON = Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")]
+
+
+@plans.command()
+def apply(file: FILE = None) -> None:
+    """Make the plans of a file hold for every user, in place of those before. Without a file: free, paid, business.
+
+    Takes effect with the next message of each user; no process starts anew. Until the first time nothing is limited.
+    """
+    loaded = plans_of(file)
+    asking = connected()
+    asking.write(asking.everywhere(loaded))
+    say(f"applied to every partition: {', '.join(plan.name for plan in loaded.plans)}")
+
+
+@plans.command()
+def show(file: FILE = None, as_json: JSON = False) -> None:
+    """Show the plans that hold, or with FILE those that it would make hold."""
+    if file is not None:
+        found = plans_of(file).plans
+    else:
+        by_partition = connected().plans()
+        if not by_partition:
+            fail("no plans hold: nothing is limited until `laneway plans apply`", 3)
+        found = next(iter(by_partition.values())).plans
+        if len(set(by_partition.values())) > 1 or len(by_partition) < cluster().users:
+            typer.echo("laneway: not every partition has these plans (yet): run `laneway plans apply` again", err=True)
+    say(json.dumps({"plans": [asdict(plan) for plan in found]}) if as_json else "\n\n".join(map(shown_plan, found)))
+
+
+@limits.command("set")
+def set_limits(
+    user: USER,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="LIMIT...", help="tokens=100000/5h, replies=3, MODEL:requests=20/1m.", show_default=False
+        ),
+    ] = None,
+    time_zone: Annotated[str, typer.Option(help="Of the user's days and months, such as Europe/Berlin.")] = "",
+) -> None:
+    """Set a user's own limits, which replace the plan's of their kinds and what was set before."""
+    from infra.plans import BadPlans, read_limit
+    from streams.allowances import check_limits
+
+    try:
+        own = LimitSet(UserId(user), tuple(map(read_limit, words or ())), time_zone)
+        check_limits(own.limits, time_zone or "UTC")
+    except (BadPlans, ValueError) as error:
+        fail(error)
+    if not own.limits and not time_zone:
+        fail("nothing to set: give limits or --time-zone; `laneway limits clear USER` leaves the plan alone")
+    asking = connected()
+    asking.write([asking.routes.message(own.user, own)])
+    say(f"{user}: {', '.join(map(shown_limit, own.limits)) or 'the limits of the plan'}{zone_words(time_zone)}")
+
+
+@limits.command()
+def clear(user: USER) -> None:
+    """Take a user's own limits and time zone back: only those of the plan hold."""
+    asking = connected()
+    asking.write([asking.routes.message(UserId(user), LimitSet(UserId(user), ()))])
+    say(f"{user}: the limits of the plan")
+
+
+def usage(
+    user: USER,
+    plan: Annotated[str, typer.Option(help="The plan to reckon by; else the one that the user came with last.")] = "",
+    as_json: JSON = False,
+) -> None:
+    """Show what a user has used, holds for running replies and has left, of every limit."""
+    from topics.errors import TopicsError
+
+    try:
+        told = connected().usage(UserId(user), plan)
+    except TopicsError as error:
+        fail(error)
+    if as_json:
+        say(json.dumps(asdict(told)))
+        return
+    if not told.balances:
+        say(f"{user} has no limits")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("model", "limit", "used", "reserved", "left", f"whole again ({told.time_zone})")
+    for row in rows(told.balances, told.time_zone):
+        table.add_row(*row)
+    say(f"{user}, plan {told.plan or 'none'}")
+    Console(width=max(120, Console().width)).print(table)
+
+
+def rows(balances: Iterable[Balance], time_zone: str) -> Iterable[tuple[str, ...]]:
+    from streams.windows import zone_of
+
+    for b in balances:
+        reset = datetime.fromtimestamp(b.reset_ms / 1000, UTC).astimezone(zone_of(time_zone))
+        whole = f"{reset:%Y-%m-%d %H:%M:%S}" if b.reset_ms else ""
+        limit = shown_limit(Limit(EACH_MODEL, b.what, b.limit, b.window))
+        yield b.model, limit, str(b.used), str(b.reserved), str(b.remaining), whole
+
+
+def shown_plan(plan: Plan) -> str:
+    past = f"past a limit {plan.mini} answers" if plan.mini else "past a limit nothing answers"
+    head = f"{plan.name}: tier {plan.tier}, {past}, days and months in {plan.time_zone}"
+    return "\n".join((head, *(f"  {shown_limit(limit)}" for limit in plan.limits)))
+
+
+def shown_limit(limit: Limit) -> str:
+    of = "" if limit.model == EACH_MODEL else f"{limit.model}:"
+    return f"{of}{limit.what}={limit.most}{f'/{limit.window}' if limit.window else ''}"
+
+
+def zone_words(time_zone: str) -> str:
+    return f", days and months in {time_zone}" if time_zone else ""
+
+
+def plans_of(file: Path | None) -> PlansLoaded:
+    from infra.plans import SHIPPED, BadPlans, read_plans
+
+    try:
+        return read_plans(file or SHIPPED)
+    except BadPlans as error:
+        fail(error)
+
+
+def connected() -> Asking:
+    from infra.asking import Asking
+
+    return Asking(cluster())
+
+
+def register(app: typer.Typer) -> None:
+    panel = "Quotas"
+    app.add_typer(plans, rich_help_panel=panel)
+    app.add_typer(limits, rich_help_panel=panel)
+    app.command(rich_help_panel=panel)(usage)

@@ -1,0 +1,131 @@
+"""Plans files: what they say, and what is said of those that say it wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from infra.cli import app
+from infra.commands.quotas import rows
+from infra.plans import SHIPPED, BadPlans, read_limit, read_plans
+from schemas.quota_records import Balance, Limit, Plan
+from streams.allowances import TIER_OF_PLAN, check_plan
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "plans.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_plan_is_a_table_and_each_model_of_it_too(tmp_path: Path) -> None:
+    [plan] = read_plans(
+        written(
+            tmp_path,
+            """
+            [gold]
+            tier = "paid"
+            mini = "small"
+            cached_percent = 10
+            time_zone = "Europe/Berlin"
+            [gold.limits."*"]
+            requests = ["20/1m", "1_000/day"]
+            [gold.limits.large]
+            tokens = "5000/5h"
+            replies = 2
+            """,
+        )
+    ).plans
+    limits = (
+        Limit("*", "requests", 20, "1m"),
+        Limit("*", "requests", 1000, "day"),
+        Limit("large", "tokens", 5000, "5h"),
+        Limit("large", "replies", 2),
+    )
+    assert plan == Plan("gold", "paid", limits, "small", cached_percent=10, time_zone="Europe/Berlin")
+
+
+def test_the_shipped_file_has_every_plan_that_keys_know_and_can_be_reckoned_with() -> None:
+    plans = read_plans(SHIPPED).plans
+    assert {plan.name: plan.tier for plan in plans} == TIER_OF_PLAN
+    for plan in plans:
+        check_plan(plan)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "expected a table for each plan"),
+        ("[free", "expected a TOML file"),
+        ("free = 1", "free=1: expected a table for the plan"),
+        ("[free]", "free has no tier: expected paid, free or background"),
+        ('[free]\ntier = "gold"', "free: tier 'gold': expected one of paid"),
+        ('[free]\ntier = "free"\nmimi = "x"', "free.mimi: expected one of tier, mini"),
+        ('[free]\ntier = "free"\ncached_percent = "10"', "free.cached_percent='10': expected an integer"),
+        ('[free]\ntier = "free"\ncached_percent = 101', "cached_percent 101: expected 0 to 100"),
+        ('[free]\ntier = "free"\ndefault_max_tokens = true', "default_max_tokens=True: expected an integer"),
+        ('[free]\ntier = "free"\ntime_zone = "Mars"', "time zone 'Mars': expected a name such as"),
+        ('[free]\ntier = "free"\nlimits = 5', "free.limits=5: expected a table of models"),
+        ('[free]\ntier = "free"\n[free.limits]\nm = 5', "free.limits.'m'=5: expected a table of limits"),
+        ('[free]\ntier = "free"\n[free.limits.m]\nwords = "5/1m"', "free.limits.'m'.words='5/1m': expected one of req"),
+        ('[free]\ntier = "free"\n[free.limits.m]\ntokens = 5', "tokens=5: expected an amount and a window"),
+        ('[free]\ntier = "free"\n[free.limits.m]\ntokens = ["5/1m", "5/week"]', "tokens='5/week': window 'week': exp"),
+        ('[free]\ntier = "free"\n[free.limits.m]\nreplies = "5/1m"', "replies='5/1m': expected a number, of replies"),
+        ('[free]\ntier = "free"\n[free.limits.m]\nreplies = -1', "replies -1: expected 0 to"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place_and_what_was_expected(tmp_path: Path, text: str, told: str) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(BadPlans) as raised:
+        read_plans(file)
+    assert str(raised.value).startswith(str(file))
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("tokens=100_000/5h", Limit("*", "tokens", 100_000, "5h")),
+        ("replies=3", Limit("*", "replies", 3)),
+        ("org/model:1b:requests=20/1m", Limit("org/model:1b", "requests", 20, "1m")),
+    ],
+)
+def test_a_limit_is_one_word(text: str, limit: Limit) -> None:
+    assert read_limit(text) == limit
+
+
+@pytest.mark.parametrize("text", ["", "tokens", "tokens=5", "tokens=5/", "tokens=-5/1m", "replies=3/1m", "words=3/1m"])
+def test_a_word_that_is_no_limit_is_refused(text: str) -> None:
+    with pytest.raises(BadPlans, match="expected"):
+        read_limit(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("plans", "apply", "/no/such/file"), "/no/such/file: expected a TOML file"),
+        (("limits", "set", "alice"), "nothing to set"),
+        (("limits", "set", "alice", "tokens=5"), "tokens=5: expected an amount and a window"),
+        (("limits", "set", "alice", "--time-zone", "Mars"), "time zone 'Mars'"),
+    ],
+)
+def test_a_command_that_cannot_be_done_says_why_before_it_asks_for_a_cluster(
+    arguments: tuple[str, ...], told: str
+) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 1
+    assert told in done.stderr
+
+
+def test_the_shipped_plans_can_be_looked_at() -> None:
+    done = CliRunner().invoke(app, ["plans", "show", str(SHIPPED)])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "free: tier free, past a limit mini answers" in done.stdout
+
+
+def test_a_balance_is_shown_with_the_time_of_its_zone() -> None:
+    day = Balance("m", "tokens", "day", 100, 20, 90, 1_700_000_000_000)
+    [row] = rows([day], "Asia/Tokyo")
+    assert row == ("m", "tokens=100/day", "20", "90", "0", "2023-11-15 07:13:20")
