@@ -42,7 +42,8 @@ def main(
     config = replace(load(ReplicaConfig, os.environ), max_running=max(counts))
     tokenizer, console = ChatTokenizer.load(config.model), Console(width=120)
     engines = [engine_of(config, tokenizer, name) for name in names]
-    table = Table("at once", *(f"{name} tok/s" for name in names), "ratios", "step", "its linears", "ratio")
+    console.print(*(engine.fingerprint for engine in engines), sep="\n")
+    head = "at once", *(f"{name} tok/s" for name in names), "ratios", "step", "its linears", "ratio"
     for count in counts:
         found: list[list[Figures]] = [[] for _ in engines]
         floors = []
@@ -51,10 +52,10 @@ def main(
                 workload = Workload(count, 320 + n, 256, output)
                 figures.append(measure(engine, workload, tokenizer.vocabulary, lambda _: None))
             floors.append(linears_s(engines[0], count))
+        table = Table(*head)
         table.add_row(str(count), *columns(found, floors))
-    console.print(table)
+        console.print(table)
     console.print(f"medians of {rounds} rounds, {output} tokens a reply, {cores()}, {torch.get_num_threads()} threads")
-    console.print(*(engine.fingerprint for engine in engines), sep="\n")
 
 
 def engine_of(config: ReplicaConfig, tokenizer: ChatTokenizer, name: str) -> Engine:

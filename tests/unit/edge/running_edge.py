@@ -40,6 +40,7 @@ from topics.store.sqlite import SqliteStore
 
 SIZES = Sizes(users=4, replies=4)
 CELL_KEY = "5a" * 16
+PATIENCE_S = 120.0  # a machine that does much else is slow, not wrong
 CODEC = Codec()
 REPLICA = Incarnation("replica-1")
 Script = Callable[[MessagePosted], Iterable[Record]]
@@ -177,7 +178,7 @@ class RunningEdge:
 
     def client(self, key: str | None = "alice-key") -> httpx.Client:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, verify=False, timeout=20)
+        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, verify=False, timeout=PATIENCE_S)
 
     def post(self, text: str = "hello", conversation: str = "c1", **headers: str) -> httpx.Response:
         with self.client() as client:
@@ -240,7 +241,7 @@ def write_keys(path: Path, users: Mapping[str, str]) -> None:
     path.write_text(json.dumps({"keys": entries}))
 
 
-def wait_for(holds: Callable[[], object], timeout_s: float = 20.0) -> None:
+def wait_for(holds: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     """Waits until it holds; a test fails by this only when it never would."""
     deadline = time.monotonic() + timeout_s
     while not holds():

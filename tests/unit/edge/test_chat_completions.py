@@ -18,6 +18,7 @@ from schemas.events import ChatMessage, MessagePosted
 from schemas.ids import ReplyId
 from schemas.reply import Record
 from tests.unit.edge.running_edge import (
+    PATIENCE_S,
     REPLICA,
     RunningEdge,
     accepted,
@@ -42,7 +43,7 @@ def client(edge: RunningEdge) -> Iterator[openai.OpenAI]:
 
 
 def stock_client(edge: RunningEdge, key: str = "alice-key") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{edge.url}/v1", api_key=key, max_retries=0, timeout=20)
+    return openai.OpenAI(base_url=f"{edge.url}/v1", api_key=key, max_retries=0, timeout=PATIENCE_S)
 
 
 def streamed(edge: RunningEdge, body: dict[str, Any] = STREAM, **headers: str) -> httpx.Response:

@@ -17,7 +17,7 @@ from schemas import reply_records as r
 from schemas.events import MessagePosted, Turn, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId, mint_reply_id, reply_partition
 from schemas.reply import Record
-from tests.unit.edge.running_edge import CELL_KEY, RunningEdge, accepted, three_tokens, wait_for
+from tests.unit.edge.running_edge import CELL_KEY, PATIENCE_S, RunningEdge, accepted, three_tokens, wait_for
 from topics.catalog import MESSAGES
 from topics.store.contract import SavedAt
 
@@ -51,7 +51,7 @@ def test_of_a_users_long_texts_one_is_on_its_way_to_intake_and_anothers_message_
     answering, long = Event(), "x" * 120_000
 
     def held(posted: MessagePosted) -> list[Record]:
-        assert posted.user == "bob" or answering.wait(20)
+        assert posted.user == "bob" or answering.wait(PATIENCE_S)
         return three_tokens(posted)
 
     with RunningEdge(tmp_path, held) as edge, ThreadPoolExecutor(21) as pool, edge.client("bob-key") as bob:
@@ -223,7 +223,7 @@ def test_a_refused_message_never_reaches_the_log(
 
 def test_a_body_over_the_limit_is_refused_before_it_is_sent(edge: RunningEdge) -> None:
     head = f"POST {URL} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-key\r\nContent-Length: 5000000\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", edge.port), timeout=20) as raw:
+    with socket.create_connection(("127.0.0.1", edge.port), timeout=PATIENCE_S) as raw:
         raw.sendall(head.encode())
         assert raw.recv(1000).startswith(b"HTTP/1.1 413 ")
 

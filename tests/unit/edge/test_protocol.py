@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge import protocol
-from tests.unit.edge.running_edge import RunningEdge, finished, tokens, wait_for
+from tests.unit.edge.running_edge import PATIENCE_S, RunningEdge, finished, tokens, wait_for
 from tests.unit.edge.test_streams import connected, metric, still_open
 
 AUTH = b"Authorization: Bearer alice-key\r\n"
@@ -18,7 +18,7 @@ POST = b"POST /v1/conversations/c1/messages HTTP/1.1\r\nHost: x\r\n" + AUTH
 
 
 def raw(edge: RunningEdge, sent: bytes = b"") -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", edge.port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", edge.port), timeout=PATIENCE_S)
     connection.sendall(sent)
     return connection
 

@@ -10,7 +10,17 @@ import pytest
 from schemas import reply_records as r
 from schemas.events import MessagePosted
 from schemas.reply import Record
-from tests.unit.edge.running_edge import RunningEdge, accepted, events, finished, started, tokens, wait_for, write_keys
+from tests.unit.edge.running_edge import (
+    PATIENCE_S,
+    RunningEdge,
+    accepted,
+    events,
+    finished,
+    started,
+    tokens,
+    wait_for,
+    write_keys,
+)
 from tests.unit.edge.test_replies import accepted_for
 from topics.catalog import REPLIES
 from topics.errors import Unavailable
@@ -24,7 +34,7 @@ def still_open(posted: MessagePosted) -> list[Record]:
 def connected(edge: RunningEdge, reply: str) -> socket.socket:
     """A connection on which a stream was asked for, with a small window."""
     raw = socket.socket()
-    raw.settimeout(20)
+    raw.settimeout(PATIENCE_S)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.connect(("127.0.0.1", edge.port))
     raw.sendall(

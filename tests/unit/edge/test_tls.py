@@ -19,7 +19,7 @@ from edge import tls
 from edge.config import EdgeConfig
 from edge.main import check_certificate
 from schemas.settings import SettingError
-from tests.unit.edge.running_edge import RunningEdge, wait_for
+from tests.unit.edge.running_edge import PATIENCE_S, RunningEdge, wait_for
 from tests.unit.edge.test_protocol import answer_of, raw
 
 SILENT = 300
@@ -60,6 +60,7 @@ def test_handshakes_are_connections_and_are_waited_for_a_while(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trusted = ssl.create_default_context(cafile=files[0])
+    monkeypatch.setattr(tls, "HANDSHAKE_TIMEOUT_S", PATIENCE_S)
     with RunningEdge(tmp_path, certificate=files[0], certificate_key=files[1], connections=2) as edge:
         edge.url = f"https://localhost:{edge.port}"
         bounds = edge.process.server.config.bounds
@@ -72,6 +73,7 @@ def test_handshakes_are_connections_and_are_waited_for_a_while(
         with raw(edge) as silent, raw(edge, b"GET / HTTP/1.1\r\n\r\n") as plain:
             assert answer_of(silent) == b"" and b"HTTP/1.1" not in answer_of(plain)
         wait_for(lambda: not bounds.addresses)
+        monkeypatch.setattr(tls, "HANDSHAKE_TIMEOUT_S", PATIENCE_S)
         with httpx.Client(base_url=edge.url, verify=trusted, trust_env=False) as client:
             assert 'laneway_edge_refused_total{code="tls_handshake"} 4.0' in client.get("/metrics").text
 

@@ -1,5 +1,6 @@
 """The models that engine tests run, tiny and random, and the ops that they run on."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,15 @@ COMPUTED_WITH = {
     "cpu-bf16": ("cpu", torch.bfloat16),
     "cpu-int8": ("cpu", torch.int8),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def threads() -> Iterator[int]:
+    """One, for models so small that threads would mostly wait for each other, and for those of other tests."""
+    before, threads = torch.get_num_threads(), 1
+    torch.set_num_threads(threads)
+    yield threads
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -17,6 +19,15 @@ from schemas.ids import ReplyId
 
 CLOSE = {torch.float32: {"atol": 1e-5, "rtol": 1e-5}, torch.bfloat16: {"atol": 3e-2, "rtol": 2e-2}}
 NOT_TURNED = torch.ones(1024, 64), torch.zeros(1024, 64)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def threads() -> Iterator[int]:
+    """Two: which of them computes a row must not show."""
+    before, threads = torch.get_num_threads(), 2
+    torch.set_num_threads(threads)
+    yield threads
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("kernel", ["packed", "torch"])

@@ -108,7 +108,7 @@ def test_ready_says_what_is_missing_and_unknown_paths_what_there_is() -> None:
 
 def test_a_listener_serves_metrics_until_it_is_closed() -> None:
     listener = Listener(("127.0.0.1", 0), new_registry(), lambda: ["kafka"])
-    connection = http.client.HTTPConnection("127.0.0.1", listener.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", listener.port, timeout=120)
     connection.request("GET", "/metrics?x=1")
     assert b"laneway_ready 0.0" in connection.getresponse().read()
     with pytest.raises(SettingError, match=f"LANEWAY_METRICS_PORT={listener.port}: expected a free port"):

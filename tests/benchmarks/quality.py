@@ -1,4 +1,4 @@
-"""`make bench-int8`: what int8 weights cost in quality, against float32, on 200 prompts.
+"""`make bench-quality`: what int8 weights cost in quality, against float32, on 200 prompts.
 
 Of each prompt: the KL divergence of the next token's distribution, whether the likeliest token is the same, and how
 many of the tokens of a greedy reply are said before the first that differs.
