@@ -15,7 +15,7 @@ simulate: .venv/test ## the whole pipeline on virtual time, with faults: SEED=7 
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --only "$(ONLY)",--runs $(or $(RUNS),1000) --first $(or $(FIRST),0))
 chaos: .venv/test ## real processes with faults, and the checker: SEED=7 MINUTES=2, RUNS=12 seeds one after the other
 	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),2) --runs $(or $(RUNS),1)
-bench-ops bench-quality bench-path bench-faults bench-supervisor bench-leaving bench-intake: .venv/test ## measurements, each on what it needs
+bench-ops bench-quality bench-path bench-faults bench-supervisor bench-leaving bench-intake bench-store: .venv/test ## measurements, each on what it needs
 	@$(BIN)/python -m tests.benchmarks.$(@:bench-%=%)
 down reset: .venv/up ## stop what `make up` runs; delete records, conversations and keys: models and jars stay
 	@$(BIN)/laneway $@
@@ -24,8 +24,8 @@ docs: .venv/test ## write the README's tables and diagram anew from the code
 schemas: .venv/test ## add a golden Avro schema for each record that has changed
 	@$(BIN)/python -m schemas.avro_schema
 lock: .venv/uv ## write the pinned versions and hashes anew from pyproject.toml
-	$(COMPILE) --extra edge --extra engine --extra local pyproject.toml -o requirements.lock
-	$(COMPILE) --extra edge --extra engine --extra local --extra trace --extra test -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --extra edge --extra engine --extra local --extra cassandra pyproject.toml -o requirements.lock
+	$(COMPILE) --extra edge --extra engine --extra local --extra cassandra --extra trace --extra test -c requirements.lock pyproject.toml -o requirements-dev.lock
 	echo 'uv==0.13.9' | $(COMPILE) - -o requirements-uv.lock
 clean: ## delete .venv and caches; .laneway stays
 	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

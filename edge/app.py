@@ -37,6 +37,8 @@ Opened = Callable[[Metrics], contextlib.AbstractAsyncContextManager[Edge]]
 
 ROUTES = (
     Route("/v1/conversations/{conversation}/messages", messages.post_message, methods=["POST"]),
+    Route("/v1/conversations/{conversation}/export", conversations.export_conversation),
+    Route("/v1/export", conversations.export_all),
     Route("/v1/conversations/{conversation}", conversations.rename_conversation, methods=["PATCH"]),
     Route("/v1/conversations/{conversation}", conversations.delete_conversation, methods=["DELETE"]),
     Route("/v1/conversations/{conversation}", conversations.get_conversation),

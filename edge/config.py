@@ -64,7 +64,6 @@ class EdgeConfig:
     cell_key: str = setting(
         "LANEWAY_CELL_KEY", default="", doc="the cell's key for reply ids: hex, or a file that holds it", secret=True
     )
-    store: Path = setting("LANEWAY_STORE", default=Path(".laneway/store.sqlite"), doc="the embedded store's file")
     models: tuple[str, ...] = setting(
         "LANEWAY_MODELS", default=("smollm2-135m-instruct",), doc="models served; the first is the default"
     )

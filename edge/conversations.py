@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from edge.bodies import body_of
 from edge.edge import Edge, caller_of, edge_of
@@ -27,6 +28,7 @@ from schemas.events import ConversationDeleted, ConversationRenamed, TurnSaved
 from schemas.ids import ConversationId, MessageId, UserId
 from topics.errors import TopicsError
 from topics.store.contract import Conversation, Cursor, Store
+from topics.store.export import exported_conversation, exported_user
 
 T = TypeVar("T")
 
@@ -81,6 +83,38 @@ def _page(
         "messages": [_message(saved, siblings[saved.turn.parent]) for saved in found],
         "next": found[0].turn.message if len(found) == limit and found[0].turn.parent else None,
     }
+
+
+async def export_conversation(request: Request) -> Response:
+    edge, caller, conversation = edge_of(request), caller_of(request), _named(request)
+    first, pieces = await _begun(edge, exported_conversation(edge.store, caller.user, conversation))
+    if first is None:
+        raise _unknown()
+    return _download(edge, first, pieces, f"{conversation}.json")
+
+
+async def export_all(request: Request) -> Response:
+    edge, caller = edge_of(request), caller_of(request)
+    first, pieces = await _begun(edge, exported_user(edge.store, caller.user))
+    return _download(edge, first or "", pieces, "conversations.json")
+
+
+async def _begun(edge: Edge, pieces: Iterator[str]) -> tuple[str | None, Iterator[str]]:
+    """The first pieces of an export, so that what goes wrong at once has a status. Raises NotNow."""
+    head = await edge.stored(lambda _: list(itertools.islice(pieces, 2)))
+    return "".join(head) if head else None, pieces
+
+
+def _download(edge: Edge, first: str, pieces: Iterator[str], name: str) -> Response:
+    """A document as its pieces are read; it breaks off, as no JSON does, where the store does."""
+
+    async def whole() -> AsyncIterator[str]:
+        yield first
+        while (piece := await edge.stored(lambda _: next(pieces, None))) is not None:
+            yield piece
+
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    return StreamingResponse(whole(), headers=headers, media_type="application/json")
 
 
 async def rename_conversation(request: Request) -> Response:

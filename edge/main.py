@@ -29,7 +29,9 @@ from topics.config import KafkaConfig
 from topics.errors import Unavailable
 from topics.kafka import KafkaLog
 from topics.schemas import Decoder, publish
-from topics.store.sqlite import SqliteStore
+from topics.store.config import StoreConfig
+from topics.store.contract import Store
+from topics.store.opening import open_store
 from topics.telemetry.config import TelemetryConfig
 from topics.telemetry.logs import about, start_logging
 from topics.telemetry.trace import tracer_of
@@ -102,12 +104,12 @@ def check_certificate(config: EdgeConfig) -> None:
         raise SettingError(f"{files}: expected a certificate chain and its key, as PEM: {error}") from error
 
 
-def open_store(config: EdgeConfig) -> SqliteStore:
+def opened_store(config: StoreConfig) -> Store:
     """Raises SettingError when the file cannot be used."""
     try:
-        return SqliteStore(config.store)
+        return open_store(config)
     except Unavailable as error:
-        raise SettingError(f"LANEWAY_STORE={str(config.store)!r}: expected a store: {error}") from error
+        raise SettingError(f"LANEWAY_STORE={config.store!r}: expected a store: {error}") from error
 
 
 def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
@@ -120,7 +122,7 @@ def run(port: int | None, environ: Mapping[str, str] = os.environ) -> None:
     config.home(kafka.replies)
     open_access(config)
     check_certificate(config)
-    store = open_store(config)
+    store = opened_store(load(StoreConfig, environ))
     spans = RequestSpans("edge", tracer) if tracer else None
     around = Surroundings(KafkaLog(kafka), store, kafka.sizes, Codec(), spans=spans)
     publish(around.log, around.codec)

@@ -9,6 +9,7 @@ from edge.config import EdgeConfig
 from edge.openapi_requests import TEXT, Schema, or_null, ref
 from schemas.quota_records import COUNTED
 from schemas.reply import State
+from topics.store.export import FORMAT
 
 COUNT: Schema = {"type": "integer", "minimum": 0}
 TEXT_OR_NULL = or_null(TEXT)
@@ -149,7 +150,15 @@ _NEXT: Schema = {
     **TEXT_OR_NULL,
     "description": "What the next request gives as `before`; null: this was the last page.",
 }
+_EXPORTED = {name: schema for name, schema in _LINE.items() if name != "messages"}
+_EXPORTED_TURN = _TURN | {"reason": TEXT_OR_NULL, "prompt_tokens": COUNT, "completion_tokens": COUNT}
+_EXPORT: dict[str, Schema] = {
+    "format": {"const": FORMAT},
+    "user": TEXT,
+    "conversations": listed(answered(_EXPORTED | {"messages": listed(answered(_EXPORTED_TURN))})),
+}
 USERS: dict[str, Schema] = {
+    "Export": answered(_EXPORT),
     "ConversationLine": answered(_LINE),
     "Conversations": answered({"conversations": listed(ref("ConversationLine")), "next": _NEXT}),
     "Turn": answered(_TURN),

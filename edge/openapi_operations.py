@@ -145,6 +145,18 @@ OPERATIONS: Mapping[Callable[..., Any], Operation] = {
         (Unauthorized, Forbidden, NotFound),
         access=CHANGER,
     ),
+    conversations.export_conversation: Operation(
+        "conversations",
+        "A whole conversation as a file.",
+        {200: as_json("The document.", "Export")},
+        (Unauthorized, NotFound),
+    ),
+    conversations.export_all: Operation(
+        "conversations",
+        "All of the caller's conversations as a file.",
+        {200: as_json("The document.", "Export")},
+        (Unauthorized,),
+    ),
     conversations.get_conversation: Operation(
         "conversations",
         "A branch of a conversation, oldest first, the newest page of the newest branch first.",

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from infra.commands import bench, chat, keys, local, log, processes, quotas, top
+from infra.commands import bench, chat, keys, local, log, processes, quotas, store, top
 from schemas.settings import SettingError
 from topics.errors import TopicsError
 
@@ -29,6 +29,7 @@ chat.register(app)
 top.register(app)
 keys.register(app)
 quotas.register(app)
+store.register(app)
 log.register(app)
 processes.register(app)
 bench.register(app)
@@ -56,7 +57,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in OURS:
             raise
-        sys.exit(f"laneway: {error.name} is not installed; each role has its extra: laneway[local], [edge], [engine]")
+        extras = "laneway[local], [edge], [engine], [cassandra]"
+        sys.exit(f"laneway: {error.name} is not installed; each role has its extra: {extras}")
 
 
 if __name__ == "__main__":

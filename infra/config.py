@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.settings import SettingError, setting
+from topics.store.config import SCHEME, StoreConfig
 
 REPLICAS = ("model", "scripted")
+SQLITE, CASSANDRA = "sqlite", "cassandra"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,13 @@ class UpConfig:
     replica: str = setting("LANEWAY_REPLICA", default="model", doc="what a replica runs: model, or scripted for tests")
     replicas: int = setting("LANEWAY_REPLICAS", default=1, doc="how many replicas to start")
     mini: bool = setting("LANEWAY_MINI", default=False, doc="run a replica of pool mini too, as --mini does")
+    store: str = setting(
+        "LANEWAY_STORE",
+        default=SQLITE,
+        doc="sqlite or cassandra, both in the data folder; or another file, or cassandra://host:port/keyspace",
+    )
+    cassandra_port: int = setting("LANEWAY_CASSANDRA_PORT", default=9042, doc="Cassandra's port, if free; 0: any")
+    cassandra_heap: str = setting("LANEWAY_CASSANDRA_HEAP", default="1g", doc="Cassandra's Java heap")
     stages: tuple[str, ...] = setting(
         "LANEWAY_STAGES",
         default=("intake", "router", "settlement", "history", "supervisor"),
@@ -40,8 +49,11 @@ class UpConfig:
             raise SettingError(f"LANEWAY_REPLICA={self.replica!r}: expected {' or '.join(REPLICAS)}")
         if self.replicas < 1:
             raise SettingError(f"LANEWAY_REPLICAS={self.replicas}: expected at least 1")
-        if not re.fullmatch(r"\d+[kmgKMG]", self.kafka_heap):
-            raise SettingError(f"LANEWAY_KAFKA_HEAP={self.kafka_heap!r}: expected a size such as 512m")
+        if self.store.startswith(SCHEME):
+            StoreConfig(store=self.store)
+        for key, heap in (("LANEWAY_KAFKA_HEAP", self.kafka_heap), ("LANEWAY_CASSANDRA_HEAP", self.cassandra_heap)):
+            if not re.fullmatch(r"\d+[kmgKMG]", heap):
+                raise SettingError(f"{key}={heap!r}: expected a size such as 512m")
 
 
 @dataclass(frozen=True)

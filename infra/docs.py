@@ -25,6 +25,7 @@ from streams.config import StreamsConfig
 from topics.catalog import Sizes, Topic, catalog
 from topics.config import KafkaConfig
 from topics.ready import READY_FILE
+from topics.store.config import StoreConfig
 from topics.telemetry.config import TelemetryConfig
 from topics.telemetry.metrics import PROCESS, Metric
 
@@ -35,6 +36,7 @@ CONFIGS = {
     "laneway keys": KeysConfig,
     "every process": KafkaConfig,
     "stages, replica, edge": TelemetryConfig,
+    "stages, edge, store": StoreConfig,
     "stages": StreamsConfig,
     "replica": ReplicaConfig,
     "edge": EdgeConfig,

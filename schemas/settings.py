@@ -32,7 +32,7 @@ class Setting:
 
 def setting(key: str, *, default: Any, doc: str, secret: bool = False) -> Any:
     """A dataclass field read from the environment variable `key`."""
-    return dataclasses.field(default=default, metadata={"key": key, "doc": doc, "secret": secret})
+    return dataclasses.field(default=default, repr=not secret, metadata={"key": key, "doc": doc, "secret": secret})
 
 
 def parse_bool(text: str) -> bool:

@@ -11,7 +11,6 @@ from schemas.settings import SettingError, setting
 @dataclass(frozen=True)
 class StreamsConfig:
     model: Path = setting("LANEWAY_MODEL", default=Path(".laneway/models/smollm2-135m-instruct"), doc="model folder")
-    store: Path = setting("LANEWAY_STORE", default=Path(".laneway/store.sqlite"), doc="conversation store's file")
     mini: str = setting("LANEWAY_MINI_MODEL", default="", doc="name of the model in pool mini, for past a limit")
     mini_folder: Path | None = setting(
         "LANEWAY_MINI_FOLDER", default=None, doc="its folder, for its tokenizer; as LANEWAY_MODEL if not given"

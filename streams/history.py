@@ -9,6 +9,7 @@ from schemas.events import ConversationDeleted, ConversationRenamed, TurnSaved
 from streams.stage import NOTHING, Decision, Message, Stage
 from topics.catalog import TURNS
 from topics.log import Place, Position
+from topics.store.contract import check_savable
 
 
 class History(Stage):
@@ -21,8 +22,10 @@ class History(Stage):
         self._begun: set[Place] = set()
 
     def apply(self, message: Message) -> Decision:
-        known = isinstance(message.event, TurnSaved | ConversationRenamed | ConversationDeleted)
-        return Decision(projected=(message,)) if known else NOTHING
+        if not isinstance(message.event, TurnSaved | ConversationRenamed | ConversationDeleted):
+            return NOTHING
+        check_savable(message.event)
+        return Decision(projected=(message,))
 
     def assigned(self, place: Place, committed: Position | None) -> int | None:
         first = place not in self._begun

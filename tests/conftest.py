@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from engine.main import SPINS
+from infra.local.cassandra import RunningNode
 from infra.local.kafka import RunningBroker
 from tests.sharing import SHARED, SHARING, latest, shared_by
-from tests.stack import Stack, small_broker
+from tests.stack import Stack, small_broker, small_node
 
 # Torch reads it when it is imported: a thread that spins long at a barrier starves the brokers beside the tests.
 os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
@@ -53,6 +54,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
         yield running
     finally:
         running.stop()
+
+
+@pytest.fixture(scope="session")
+def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A real Cassandra without keyspaces; tests share it: use names of your own."""
+    running = small_node(tmp_path_factory.mktemp("cassandra"))
+    try:
+        running.wait_ready()
+        SHARING.runs("cassandra", running.process.kill)  # what it would still write is read by nobody
+        yield running
+    finally:
+        running.process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,16 @@ from collections.abc import Callable
 import pytest
 
 # Fixtures in the order in which tests need them, and the group of tests that goes to one worker for each.
-SHARED = {"broker": "broker", "stack": "stacks", "paced": "stacks", "scene": "stacks", "on_three": "stacks"}
+STACKS = ("stack", "paced", "wide", "scene", "on_three")
+SHARED = {"cassandra": "cassandra", "broker": "broker"} | dict.fromkeys(STACKS, "stacks")
 ORDER = list(SHARED)
 
 
 def shared_by(item: pytest.Item) -> list[str]:
-    return [name for name in getattr(item, "fixturenames", ()) if name in SHARED]
+    """By its fixtures, and by a parameter that is the name of one."""
+    runs_on = getattr(item, "callspec", None)
+    names = (*getattr(item, "fixturenames", ()), *(runs_on.params.values() if runs_on else ()))
+    return [name for name in names if isinstance(name, str) and name in SHARED]
 
 
 def latest(item: pytest.Item) -> int:

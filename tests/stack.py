@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,8 @@ from typing import Self
 
 from infra.config import UpConfig
 from infra.local import stack
+from infra.local.cassandra import Node, RunningNode
+from infra.local.cassandra import resolve_jars as resolve_cassandra
 from infra.local.kafka import Broker, RunningBroker, resolve_jars
 from infra.local.ports import free_ports
 from infra.local.processes import Process
@@ -41,7 +45,8 @@ class Stack:
         self.folder = self._stack.folder.path
         self.keys = self._stack.keys
         self.urls: tuple[str, ...] = ()
-        self.kafka = ""
+        self.kafka = self.store = ""
+        self._metrics: Mapping[str, str] = {}
 
     def start(self) -> Self:
         """Raises StartError, with the end of a log, when something does not come up."""
@@ -50,7 +55,7 @@ class Stack:
         except BaseException:
             self.stop()
             raise
-        self.urls, self.kafka = places.edges, places.kafka
+        self.urls, self.kafka, self.store, self._metrics = places.edges, places.kafka, places.store, places.metrics
         return self
 
     def kill(self, name: str, signum: int = signal.SIGKILL) -> int | None:
@@ -71,6 +76,16 @@ class Stack:
         """Starts it, after stopping it if it runs, and waits until everything that should run is ready."""
         self._stack.supervisor.restart(name)
         self._stack.supervisor.wait_ready(self._stack.config.start_timeout)
+
+    def missing(self, name: str) -> str:
+        """What a process lacks to be ready, as its /ready says; "" when it is, or answers nobody."""
+        try:
+            with urllib.request.urlopen(f"{self._metrics[name]}/ready", timeout=10):
+                return ""
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+        except OSError:
+            return ""
 
     def log(self, name: str) -> str:
         return (self._stack.folder.logs / f"{name}.log").read_text()
@@ -94,6 +109,12 @@ def small_broker(folder: Path) -> RunningBroker:
     """A broker on free ports that goes on with the records in `folder`; not ready yet."""
     port, controller_port = free_ports(2)
     return RunningBroker(Broker(folder, shared_jars(), port, controller_port, heap="384m"))
+
+
+def small_node(folder: Path) -> RunningNode:
+    """A Cassandra on free ports that goes on with the data in `folder`; not ready yet."""
+    port, storage_port = free_ports(2)
+    return RunningNode(Node(folder, resolve_cassandra(SHARED.jars, print), port, storage_port, heap="512m"))
 
 
 def config(folder: Path, env: Mapping[str, str]) -> UpConfig:

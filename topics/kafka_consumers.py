@@ -133,6 +133,7 @@ class KafkaGroupConsumer(_Polling):
         self._rebalance, self._members = rebalance, members
         self._held: set[Place] = set()
         self._failure: TopicsError | None = None
+        self._on_hold = False
         with errors(f"joining the readers of {', '.join(topics)}"):
             client.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
@@ -142,6 +143,12 @@ class KafkaGroupConsumer(_Polling):
         if failure:
             raise failure  # an exception in a librdkafka callback would be lost
         return records
+
+    def hold(self, on: bool) -> None:
+        self._on_hold = on
+        places = [TopicPartition(*place) for place in self._held]
+        with errors("holding a group's partitions"):
+            (self._client.pause if on else self._client.resume)(places)
 
     def committed(self, places: Collection[Place]) -> dict[Place, Position]:
         wanted = [TopicPartition(*place) for place in places]
@@ -187,6 +194,8 @@ class KafkaGroupConsumer(_Polling):
         except TopicsError as error:
             self._failure, starts = error, {}
         client.assign([TopicPartition(*p, starts[p]) if p in starts else TopicPartition(*p) for p in places])
+        if self._on_hold:
+            client.pause([TopicPartition(*p) for p in places])
 
     def _revoked(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         try:

@@ -89,6 +89,9 @@ class GroupConsumer(Protocol):
     def poll(self, limit: int, timeout_s: float) -> list[Record]:
         """Up to `limit` records; returns as soon as there is one, or empty after `timeout_s`."""
 
+    def hold(self, on: bool) -> None:
+        """While on, `poll` gives nothing, and keeps this member in the group; what is read goes on where it was."""
+
     def committed(self, places: Collection[Place]) -> dict[Place, Position]:
         """The group's committed positions; places without one are left out."""
 

@@ -66,6 +66,7 @@ class MemoryGroupConsumer:
         self._changed = changed
         self._rebalance = rebalance
         self._cursors = Cursors(partitions, committed_only=True)
+        self._on_hold = False
         with changed:
             group.join(self)
             self._generation = group.generation
@@ -77,11 +78,14 @@ class MemoryGroupConsumer:
             self._settle()
             with self._changed:
                 if self._settled():
-                    records = self._cursors.take(limit)
+                    records = [] if self._on_hold else self._cursors.take(limit)
                     left = deadline - time.monotonic()
                     if records or left <= 0:
                         return records
                     self._changed.wait(left)
+
+    def hold(self, on: bool) -> None:
+        self._on_hold = on
 
     def committed(self, places: Collection[Place]) -> dict[Place, Position]:
         with self._changed:

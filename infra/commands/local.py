@@ -20,6 +20,7 @@ DRAIN_TIMEOUT = 120.0
 
 def up(
     mini: Annotated[bool, typer.Option("--mini", help="Run a replica of the model for past limits, too.")] = False,
+    store: Annotated[str, typer.Option(help="sqlite or cassandra; else LANEWAY_STORE.", show_default=False)] = "",
 ) -> None:
     """Run everything on this machine: Kafka, the stages, a model replica and two edges.
 
@@ -30,8 +31,9 @@ def up(
     from infra.local.up import up as run_up
 
     try:
-        config = load(UpConfig, os.environ)
-        run_up(replace(config, mini=mini or config.mini), os.environ, say)
+        environ = os.environ | ({"LANEWAY_STORE": store} if store else {})
+        config = load(UpConfig, environ)
+        run_up(replace(config, mini=mini or config.mini), environ, say)
     except LocalError as error:
         fail(error)
 

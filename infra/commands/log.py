@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from topics.config import KafkaConfig
 from topics.errors import TopicsError
 from topics.log import Record
 from topics.tail import Delivery, Tail
+
+if TYPE_CHECKING:
+    from infra.local.state import DataFolder, Up
 
 
 def tail(
@@ -112,17 +115,29 @@ def topics(
 
 def cluster() -> KafkaConfig:
     """LANEWAY_KAFKA's cluster, or that of the running `laneway up`."""
-    from infra.config import UpConfig
+    config = load(KafkaConfig, os.environ)
+    if "LANEWAY_KAFKA" in os.environ:
+        return config
+    if (up := running()) is None:
+        fail(f"nothing runs on {data_folder().path}: start it with `laneway up`, or name a cluster by LANEWAY_KAFKA")
+    return replace(config, kafka=up.kafka)
+
+
+def running() -> Up | None:
+    """The `laneway up` that runs on this data folder."""
     from infra.local.errors import NothingRuns
+
+    try:
+        return data_folder().running()
+    except NothingRuns:
+        return None
+
+
+def data_folder() -> DataFolder:
+    from infra.config import UpConfig
     from infra.local.state import DataFolder
 
-    config = load(KafkaConfig, os.environ)
-    if "LANEWAY_KAFKA" not in os.environ:
-        try:
-            config = replace(config, kafka=DataFolder(load(UpConfig, os.environ).data).running().kafka)
-        except NothingRuns as error:
-            fail(f"{error}; or name a cluster by LANEWAY_KAFKA")
-    return config
+    return DataFolder(load(UpConfig, os.environ).data)
 
 
 def register(app: typer.Typer) -> None:

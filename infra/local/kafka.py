@@ -8,8 +8,6 @@ id and its records over restarts, on whatever ports those happen.
 from __future__ import annotations
 
 import base64
-import fcntl
-import json
 import os
 import subprocess
 import time
@@ -19,11 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.errors import StartError
+from infra.local.jars import Program
 from infra.local.ports import HOST
 from infra.local.processes import Child, Process
 
 VERSION = "4.4.0"
-COORDINATES = f"org.apache.kafka:kafka_2.13:{VERSION}+org.slf4j:slf4j-simple:1.7.36"
+PROGRAM = Program(
+    "kafka",
+    VERSION,
+    f"org.apache.kafka:kafka_2.13:{VERSION}+org.slf4j:slf4j-simple:1.7.36",
+    "Apache Kafka",
+    "43 MB",
+)
 MEBIBYTE = 1024 * 1024
 FULL_COMPILER_FROM = 512 * MEBIBYTE
 
@@ -67,38 +72,8 @@ SETTINGS = {
 
 
 def resolve_jars(cache: Path, progress: Callable[[str], None]) -> tuple[Path, ...]:
-    """Kafka's class path, downloaded into `cache` the first time; the network is not touched after that.
-
-    Raises StartError when the download fails; a retry goes on with what has arrived.
-    """
-    listing = cache / f"kafka-{VERSION}.json"
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two that download at once would read each other's halves
-        jars = _listed(cache, listing)
-        return jars or _download(cache, listing, progress)
-
-
-def _listed(cache: Path, listing: Path) -> tuple[Path, ...]:
-    """What an earlier download brought; nothing unless all of it is there."""
-    names = json.loads(listing.read_text()) if listing.exists() else []
-    jars = tuple(cache / name for name in names)
-    return jars if all(jar.exists() for jar in jars) else ()
-
-
-def _download(cache: Path, listing: Path, progress: Callable[[str], None]) -> tuple[Path, ...]:
-    progress(f"downloading Apache Kafka {VERSION} (43 MB, once)")
-    # The resolver takes a third of a second to import, and is needed once.
-    import jgo
-
-    try:
-        jars = tuple(Path(jar) for jar in jgo.build(COORDINATES, cache_dir=cache.absolute()).all_jars)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise StartError(f"Apache Kafka could not be downloaded: {error}") from error
-    fresh = listing.with_suffix(".new")
-    fresh.write_text(json.dumps([str(jar.relative_to(cache.absolute())) for jar in jars]))
-    fresh.replace(listing)
-    return jars
+    """Kafka's class path. Raises StartError when it cannot be downloaded."""
+    return PROGRAM.jars(cache, progress)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from infra.config import UpConfig
-from infra.local import kafka, keys
+from infra.config import CASSANDRA, SQLITE, UpConfig
+from infra.local import cassandra, kafka, keys
 from infra.local.errors import StartError
 from infra.local.ports import HOST, free_ports, preferred
 from infra.local.processes import Child
@@ -24,6 +24,7 @@ from infra.local.state import DataFolder, Up, end_leftovers
 from infra.local.supervisor import Row, Supervisor
 from schemas.tokenizer import ChatSettings
 from topics.config import KafkaConfig
+from topics.store.config import StoreConfig
 
 MODEL = "smollm2-135m-instruct"
 MINI = "mini"  # the pool, and the name of the model in it
@@ -38,6 +39,7 @@ class Places:
     model: Path
     reply_partitions: int = 16
     main_pool: str = "main"
+    store: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     metrics_ports: Mapping[str, int] = field(default_factory=dict)
 
@@ -64,10 +66,10 @@ def children(config: UpConfig, folder: DataFolder, places: Places) -> list[Child
         "LANEWAY_KAFKA": places.kafka,
         "LANEWAY_KEYS": str(folder.keys),
         "LANEWAY_CELL_KEY": str(folder.cell_key),
-        "LANEWAY_STORE": str(folder.store),
         "LANEWAY_REPLICA": config.replica,
         "LANEWAY_MODEL": str(places.model),
         **places.env,
+        "LANEWAY_STORE": places.store or str(folder.store),
     }
 
     def announced(name: str, *arguments: str, grace: float, **more: str) -> Child:
@@ -186,11 +188,13 @@ class Stack:
         ports = self._ports("edges", self.config.edge_port)
         model = self.model()
         self.folder.ready.mkdir(parents=True, exist_ok=True)
+        node = self.start_node()
         address = self.config.kafka or self.start_broker()
         env = {**served(model, mini=self.config.mini), "LANEWAY_POOLS": ",".join(self.log.pools), **env}
         ports_of = metrics_ports(self.config)
-        places = Places(address, ports, model, self.log.replies, self.log.pools[0], env, ports_of)
-        self._up = replace(self._up, edges=places.edges, kafka=places.kafka, metrics=places.metrics)
+        store = self.store(node)
+        places = Places(address, ports, model, self.log.replies, self.log.pools[0], store, env, ports_of)
+        self._up = replace(self._up, edges=places.edges, kafka=places.kafka, metrics=places.metrics, store=store)
         ensure_topics(replace(self.log, kafka=places.kafka))
         self.say("starting the stages, the replica and two edges")
         for child in children(self.config, self.folder, places):
@@ -210,6 +214,29 @@ class Stack:
         self.supervisor.start(broker.child())
         self.supervisor.wait_ready(self.config.start_timeout)
         return broker.bootstrap
+
+    def start_node(self) -> cassandra.Node | None:
+        """A Cassandra on this folder's data, if that is asked for; it is not ready yet."""
+        if self.config.store != CASSANDRA:
+            return None
+        jars = cassandra.resolve_jars(self.folder.jars, self.say)
+        port, storage_port = self._ports("Cassandra", self.config.cassandra_port)
+        node = cassandra.Node(self.folder.cassandra, jars, port, storage_port, self.config.cassandra_heap)
+        node.prepare()
+        self.say(f"starting Apache Cassandra {cassandra.VERSION} on {node.address}")
+        self.supervisor.start(node.child())
+        return node
+
+    def store(self, node: cassandra.Node | None) -> str:
+        """Where conversations are kept: in that node, once it is ready and has its tables, or as the settings say."""
+        if node is None:
+            return str(self.folder.store) if self.config.store == SQLITE else self.config.store
+        from topics.store.cassandra import migrate
+
+        self.supervisor.wait_ready(self.config.start_timeout)
+        config = StoreConfig(store=f"cassandra://{node.address}/laneway")
+        migrate(config, cassandra.ONE_COPY)
+        return config.store
 
     def model(self) -> Path:
         """The model's folder, fetched if need be. A scripted replica and the stages use its tokenizer."""

@@ -37,6 +37,7 @@ class Up:
     kafka: str
     processes: tuple[Row, ...]
     metrics: Mapping[str, str] = field(default_factory=dict)
+    store: str = ""
 
     @classmethod
     def of_this_process(cls, edges: tuple[str, ...], api_key: str, kafka: str) -> Up:
@@ -64,6 +65,7 @@ class DataFolder:
         self.ready = self.path / "ready"
         self.keys = self.path / "keys.json"
         self.store = self.path / "store.sqlite"
+        self.cassandra = self.path / "cassandra"
         self.cell_key = self.path / "cell.key"
 
     def lock(self) -> IO[str]:

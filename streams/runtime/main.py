@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import uuid_utils
 
@@ -35,19 +36,22 @@ from streams.settlement import Settlement
 from streams.stage import Message, Stage
 from streams.supervisor import Patience, Supervisor
 from topics.config import KafkaConfig
-from topics.errors import TopicsError
+from topics.errors import TopicsError, Unavailable
 from topics.kafka import KafkaLog
 from topics.outputs import Routes
 from topics.ready import announce
 from topics.schemas import Decoder, publish
+from topics.store.config import StoreConfig
 from topics.store.contract import SavedAt, Store
-from topics.store.sqlite import SqliteStore
+from topics.store.opening import open_store
 from topics.telemetry.config import TelemetryConfig
 from topics.telemetry.listener import Listener
 from topics.telemetry.logs import about, start_logging
 from topics.telemetry.probe import KafkaProbe
 from topics.telemetry.trace import Spans, tracer_of
 from topics.telemetry.watched import WatchedEncoder
+
+T = TypeVar("T")
 
 CLOSE_S = 10.0
 FAILED_CLOSE_S = 3.0
@@ -68,6 +72,7 @@ class Cell:
     routes: Routes
     telemetry: TelemetryConfig
     meters: StageMeters
+    stopping: threading.Event = field(default_factory=threading.Event)
 
 
 def intake(cell: Cell, _: Incarnation) -> Stage:
@@ -83,7 +88,7 @@ def settlement(cell: Cell, _: Incarnation) -> Stage:
 
 
 def history(cell: Cell, _: Incarnation) -> Stage:
-    return History(anew=cell.store.empty())
+    return History(anew=first_answer(cell.store.empty, cell.stopping))
 
 
 def supervisor(cell: Cell, incarnation: Incarnation) -> Stage:
@@ -129,9 +134,10 @@ def run(names: Sequence[str]) -> int:
     telemetry = load(TelemetryConfig, os.environ)
     start_logging("+".join(names), telemetry.log)
     kafka, streams = load(KafkaConfig, os.environ), load(StreamsConfig, os.environ)
-    models, store, routes = models_of(kafka, streams), SqliteStore(streams.store), Routes(kafka.sizes)
-    cell = Cell(kafka, streams, models, store, routes, telemetry, StageMeters())
+    models, store = models_of(kafka, streams), open_store(load(StoreConfig, os.environ))
+    routes = Routes(kafka.sizes)
     stopping = threading.Event()
+    cell = Cell(kafka, streams, models, store, routes, telemetry, StageMeters(), stopping)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     publish(KafkaLog(kafka), Codec())
@@ -155,6 +161,20 @@ def run(names: Sequence[str]) -> int:
         os._exit(1)  # a thread that waits for a broker may wait for ever
     logger.info("stopped")
     return 0
+
+
+def first_answer(ask: Callable[[], T], stopping: threading.Event) -> T:
+    """What a store that may not be up yet answers at last. Raises Unavailable when the process is told to stop."""
+    told = False
+    while True:
+        try:
+            return ask()
+        except Unavailable as error:
+            if not told:
+                logger.error("history waits for the store", extra=about(error=error))
+                told = True
+            if stopping.wait(1.0):
+                raise
 
 
 def listen(cell: Cell, drivers: Sequence[Driver], stopping: threading.Event) -> None:

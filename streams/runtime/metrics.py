@@ -39,6 +39,7 @@ LAG = Metric(
 COMMIT_AGE = Metric(Gauge, "laneway_stage_commit_age_seconds", "Since all that was read had been committed", ("stage",))
 STEP_AGE = Metric(Gauge, "laneway_stage_step_age_seconds", "Since its last step began", ("stage",))
 PARTITIONS = Metric(Gauge, "laneway_stage_partitions", "Partitions that it was given; 0: another has them", ("stage",))
+HELD = Metric(Gauge, "laneway_stage_held", "1 while what it has read cannot be saved, else 0", ("stage",))
 QUEUED = Metric(Gauge, "laneway_queue_requests", "Requests in the router's backlog", ("pool", "tier"))
 QUEUE_AGE = Metric(Gauge, "laneway_queue_age_seconds", "Age of the oldest of them", ("pool", "tier"))
 REPLICAS = Metric(Gauge, "laneway_replicas", "Living replicas of the router's pool, by state", ("pool", "state"))
@@ -54,7 +55,7 @@ MIXED = Metric(
     Counter, "laneway_replies_mixed_total", "Replies that a replica of another fingerprint has continued, not exactly"
 )
 METRICS = (
-    *(READ, WRITTEN, SKIPPED, BAD, DEAD, LAG, COMMIT_AGE, STEP_AGE, PARTITIONS),
+    *(READ, WRITTEN, SKIPPED, BAD, DEAD, LAG, COMMIT_AGE, STEP_AGE, PARTITIONS, HELD),
     *(QUEUED, QUEUE_AGE, REPLICAS, REFUSED, SETTLED, MIXED, TOKENS, REPLY_SECONDS),
 )
 REPLICA_STATES = ("ready", "draining")
@@ -69,6 +70,7 @@ class StageMeters:
         self.bad, self.dead, self.refused = (metric.on(self.registry) for metric in (BAD, DEAD, REFUSED))
         self.lag, self.commit_age, self.step_age = (metric.on(self.registry) for metric in (LAG, COMMIT_AGE, STEP_AGE))
         self.partitions, self.replicas = PARTITIONS.on(self.registry), REPLICAS.on(self.registry)
+        self.on_hold = HELD.on(self.registry)
         self.queued, self.queue_age = QUEUED.on(self.registry), QUEUE_AGE.on(self.registry)
         self.settled, self.tokens = SETTLED.on(self.registry), TOKENS.on(self.registry)
         self.mixed = MIXED.on(self.registry)
@@ -97,6 +99,7 @@ class StageMetrics:
     wall: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     partitions: int | None = None
+    why_held: str = ""
     _few: Few = field(default_factory=Few)
     _lags: dict[str, Lag] = field(default_factory=dict)
     _told: tuple[int, int] = (0, 0)
@@ -105,8 +108,8 @@ class StageMetrics:
         self._committed_at = self._stepped_at = self.clock()
         self.meters.commit_age.labels(self.stage).set_function(lambda: self.clock() - self._committed_at)
         self.meters.step_age.labels(self.stage).set_function(lambda: self.clock() - self._stepped_at)
-        for counter in (self.meters.dead, self.meters.bad, self.meters.skipped):
-            counter.labels(self.stage)
+        for meter in (self.meters.dead, self.meters.bad, self.meters.skipped, self.meters.on_hold):
+            meter.labels(self.stage)
 
     def took(self, records: Sequence[Record], inputs: Sequence[str]) -> None:
         """A step has read these."""
@@ -136,6 +139,12 @@ class StageMetrics:
         if snapshot.replicas is not None:
             for state in REPLICA_STATES:
                 self.meters.replicas.labels(snapshot.pool, state).set(snapshot.replicas.get(state, 0))
+
+    def held(self, why: str) -> None:
+        """Whether what was read waits to be saved, and why."""
+        if why != self.why_held:
+            self.why_held = why
+            self.meters.on_hold.labels(self.stage).set(bool(why))
 
     def wrote(self, output: Output) -> None:
         """This is about to be sent."""

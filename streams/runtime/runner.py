@@ -3,7 +3,8 @@
 One `step`:
   1. takes records of the inputs and of the broadcast topics;
   2. decodes and decides each, to bytes; what cannot be is dead-lettered, and its reply is told;
-  3. sends the `first` outputs and waits until they are acknowledged, then sends `then`; projects, durably;
+  3. projects, durably; what cannot be is held, and nothing more is taken, until it can (`projecting.py`);
+     sends the `first` outputs and waits until they are acknowledged, then sends `then`;
   4. sends the answers that the shell has found to what was `wanted`, and ticks;
   5. every COMMIT_EVERY_S: waits until all that was sent is acknowledged, then commits the state that has changed, the
      `committed` outputs and the positions: in one transaction beside the loop, or as plain offsets.
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from streams.runtime.inbox import Inbox
+from streams.runtime.projecting import Projecting
 from streams.runtime.watch import Watch, apart
 from streams.stage import Decision, Message, Stage, Wanted
 from topics.errors import DeliveryFailed, Fenced, Unavailable
@@ -93,6 +95,7 @@ class Runner:
         self._broadcast = shell.log.reader()
         for topic in stage.broadcast:
             self._catch_up_broadcast(Place(topic, 0))
+        self._projecting: Projecting[Encoded] = Projecting(stage.name, shell.project)
         self._consumer = shell.log.group(stage.name, stage.inputs, self, shell.instance)
 
     def step(self, now: float) -> int:
@@ -100,8 +103,10 @@ class Runner:
         self._now = now
         records = self._take()
         self._shell.watch.metrics.took(records, self._stage.inputs)
-        self._act([self._decide(record) for record in records])
-        for record in records:
+        decided = [(record, self._decide(record)) for record in records]
+        written = self._projected(decided)
+        self._act([decision for _, decision in written])
+        for record, _ in written:
             if record.place in self._next:
                 self._next[record.place] = record.offset + 1
         self._tell_caught_up()
@@ -156,10 +161,16 @@ class Runner:
         position = self._committed.get(record.place)
         return position is not None and record.offset < position.offset
 
+    def _projected(self, decided: Sequence[tuple[Record, Encoded]]) -> list[tuple[Record, Encoded]]:
+        """What is durable in the projection now; all of it, for a stage that projects nothing."""
+        held = self._projecting.holds
+        written = self._projecting.through([(record, d.projected, d) for record, d in decided], self._now)
+        if held != self._projecting.holds:
+            self._consumer.hold(not held)
+        self._shell.watch.metrics.held(self._projecting.why)
+        return written
+
     def _act(self, decisions: Sequence[Encoded]) -> None:
-        projected = [message for decision in decisions for message in decision.projected]
-        if projected:
-            self._shell.project(projected)
         self._send(append for decision in decisions for append in decision.first)
         if any(decision.then for decision in decisions):
             self._producer.flush(ACKNOWLEDGE_S)
@@ -282,6 +293,7 @@ class Runner:
         self._forget(places)
 
     def _forget(self, places: Collection[Place]) -> None:
+        self._projecting.forget(places)
         for place in places:
             self._next.pop(place, None)
             self._committed.pop(place, None)

@@ -24,6 +24,8 @@ class Watch:
         """What keeps the stage from being ready; one without partitions stands by, and is ready for that."""
         if self.metrics.partitions is None:
             return [f"{self.metrics.stage}: no partitions assigned yet, or not restored"]
+        if self.metrics.why_held:
+            return [f"{self.metrics.stage}: holds what it has read: {self.metrics.why_held}"]
         return []
 
 

@@ -191,3 +191,18 @@ def test_a_member_waiting_in_poll_is_woken_by_a_record(cluster: Cluster) -> None
     waiting.join(PATIENCE_S)
     assert values(member.records) == [b"v"]
     member.consumer.close()
+
+
+def test_a_member_on_hold_is_given_nothing_and_then_goes_on_where_it_was(cluster: Cluster) -> None:
+    place = Place(cluster.topic(), 0)
+    write(cluster.log, place, b"0", b"1")
+    member = Member(cluster.log, place.topic, place.topic, "a")
+    drive([member], lambda: len(member.records) == 2)
+    member.consumer.hold(True)
+    write(cluster.log, place, b"2", b"3")
+    assert [member.consumer.poll(10, 0.1) for _ in range(5)] == [[]] * 5
+    assert place in member.held
+    member.consumer.hold(False)
+    drive([member], lambda: len(member.records) == 4)
+    assert values(member.records) == [b"0", b"1", b"2", b"3"]
+    member.consumer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from schemas.events import ClientKey, ConversationDeleted, ConversationRenamed, Turn, TurnSaved, pack_ids
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from topics.store.contract import TITLE_CHARACTERS, Conversation, SavedAt, Store, title_of
+from topics.store.export import exported_conversation, exported_user
 
 ADA, BOB = UserId("ada"), UserId("bob")
 C1, C2 = ConversationId("c1"), ConversationId("c2")
@@ -335,3 +337,33 @@ def test_a_title_is_what_the_text_begins_with(text: str) -> None:
     title = title_of(text)
     assert len(title) <= TITLE_CHARACTERS and len(title.splitlines()) <= 1
     assert " ".join(text.split()).startswith(title.removesuffix("\u2026"))
+
+
+def test_ten_thousand_turns_are_read_page_by_page(store: Store) -> None:
+    records = exchanges(5_000, tokens=10)
+    for start in range(0, len(records), 1_000):
+        store.save(records[start : start + 1_000])
+    pages, before = 0, None
+    seen: list[str] = []
+    while found := store.messages(ADA, C1, 500, before):
+        seen, before, pages = names(found) + seen, found[0].turn.message, pages + 1
+    assert (pages, seen) == (20, names([record.saved for record in records if isinstance(record.saved, TurnSaved)]))
+    assert names(store.history(ADA, C1, 100, keys_since_ms=4_999_000).turns) == seen[-10:]
+    assert store.conversations(ADA, 1)[0].count == 10_000
+    document = json.loads("".join(exported_conversation(store, ADA, C1)))
+    assert [message["id"] for message in document["conversations"][0]["messages"]] == seen
+
+
+def test_an_export_of_a_user_has_nothing_of_others_nor_of_what_is_deleted(store: Store) -> None:
+    c3 = ConversationId("c3")
+    store.save([*exchanges(2), *exchange(0, conversation=C2), *exchange(0, conversation=c3), *exchange(3, user=BOB)])
+    store.save([deleted(10**6, conversation=c3)])
+    document = json.loads("".join(exported_user(store, ADA, page=2)))
+    told = {line["id"]: [message["id"] for message in line["messages"]] for line in document["conversations"]}
+    assert told == {"c1": ["u-0", "a-0", "u-1", "a-1"], "c2": ["u-0", "a-0"]}
+    assert "".join(exported_conversation(store, ADA, c3)) == ""
+
+
+def test_a_parent_is_given_back_as_it_was_saved(store: Store) -> None:
+    store.save(exchanges(2))
+    assert [saved.turn.parent for saved in store.messages(ADA, C1, 10)] == [None, "u-0", "a-0", "u-1"]

@@ -173,6 +173,9 @@ class SimConsumer:
         self._process.call("commit offsets")
         self._inner.commit(positions)
 
+    def hold(self, on: bool) -> None:
+        self._inner.hold(on)
+
     def membership(self) -> object:
         return self._inner
 

@@ -16,6 +16,8 @@ from schemas.events import ClientKey, ConversationDeleted, ConversationRenamed, 
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 
 TITLE_CHARACTERS = 80
+LONGEST_KEY_BYTES = 512
+LATEST_MS = 2**53
 
 Saved: TypeAlias = TurnSaved | ConversationRenamed | ConversationDeleted
 
@@ -65,14 +67,15 @@ class Conversation:
 class Store(Protocol):
     """Calls wait for the disk or the network: make them in a thread. All threads of a process may share a store.
 
-    Turns are a tree by their parents. The branch that ends in a message is that message, its parent, and so on, as far
-    as they are there. The turns of a conversation are ordered by when their reply was first saved, the user's before
-    the assistant's; in the tree those are newer that were posted later, and an answer than its question.
+    The turns of a conversation are ordered by when their question was posted, then by reply; the user's before the
+    assistant's. All versions of a message were posted at one time, for one reply. They are a tree by their parents: the
+    branch that ends in a message is that message, its parent, and so on, as far as they are there.
     """
 
     def save(self, records: Iterable[SavedAt]) -> None:
-        """All or none, and durable on return. Of two versions of a message, the one of the higher offset stays; of two
-        names of a conversation, the later one."""
+        """Durable on return; who is told Unavailable instead saves the same again. Of two versions of a message, that
+        of the higher offset stays; of two names of a conversation, the later one. What was posted longer ago than
+        the store keeps is passed over, and goes by itself in time."""
 
     def empty(self) -> bool:
         """Whether nothing was ever saved."""
@@ -86,7 +89,7 @@ class Store(Protocol):
         leaf: MessageId | None = None,
     ) -> History:
         """The newest turns of the branch that ends in `leaf`, None for the newest message, whose token ids together
-        are at most `limit_tokens`; every key used since then."""
+        are at most `limit_tokens`; every key posted since then."""
 
     def path(
         self, user: UserId, conversation: ConversationId, limit: int, leaf: MessageId | None = None
@@ -127,6 +130,28 @@ class Store(Protocol):
         """The reply that won this Idempotency-Key, with the hash of the body it came with."""
 
     def close(self) -> None: ...
+
+
+def check_savable(saved: Saved) -> None:
+    """Raises ValueError for what no store can have as a key: nobody is to wait for a record that never fits."""
+    names: dict[str, str] = {"user": saved.user, "conversation": saved.conversation}
+    optional: dict[str, str] = {}
+    times = {"at_ms": 0 if isinstance(saved, TurnSaved) else saved.at_ms}
+    if isinstance(saved, TurnSaved):
+        names |= {"message": saved.turn.message, "role": saved.turn.role, "reply": saved.reply}
+        optional = {"client_key": saved.client_key or "", "body_hash": saved.body_hash or ""}
+        times |= {"created_ms": saved.created_ms, "posted_ms": saved.posted_ms}
+    for field, name in (names | optional).items():
+        if (length := len(name.encode())) > LONGEST_KEY_BYTES or (field in names and not name):
+            raise ValueError(f"{field} has {length} bytes, expected 1 to {LONGEST_KEY_BYTES}")
+    for field, at_ms in times.items():
+        if not 0 <= at_ms < LATEST_MS:
+            raise ValueError(f"{field}={at_ms}: expected milliseconds since 1970")
+
+
+def posted_ms(saved: TurnSaved) -> int:
+    """When the question was posted; of turns from before that was recorded, when they were made."""
+    return saved.posted_ms or saved.created_ms
 
 
 def title_of(text: str) -> str:

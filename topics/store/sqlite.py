@@ -8,10 +8,12 @@ The file is in WAL mode: readers see the last commit and wait for nobody, also w
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from schemas.events import ClientKey, ConversationDeleted, ConversationRenamed, 
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from topics.errors import Unavailable
 from topics.store import sqlite_schema as sql
-from topics.store.contract import Conversation, Cursor, History, SavedAt, title_of
+from topics.store.contract import Conversation, Cursor, History, SavedAt, posted_ms, title_of
 
 SCHEMA_VERSION = len(sql.STEPS)
 BUSY_TIMEOUT_S = 5.0
@@ -40,10 +42,15 @@ _ADVICE = {
 
 
 class SqliteStore:
-    """Opens or creates the file at `path`. Raises Unavailable when it cannot be used, here and in every method."""
+    """Opens or creates the file at `path`. Raises Unavailable when it cannot be used, here and in every method.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    `keep_ms` 0 keeps turns for ever; else what is older is erased by the saves that come later.
+    """
+
+    def __init__(
+        self, path: Path, keep_ms: int = 0, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
+        self._path, self._keep_ms, self._now_ms = path, keep_ms, now_ms
         self._codec = Codec()
         self._lock = threading.Lock()
         with self._errors():
@@ -73,11 +80,12 @@ class SqliteStore:
             for statement, rows in (
                 *((statement, deleted) for statement in sql.DELETE),
                 (sql.SAVE, turns),
-                (sql.SAVED_EARLIER, [(*row[:3], row[7]) for row in turns]),
                 (sql.RENAME, renamed),
-                (sql.SUMMARIZE, sorted({row[:2] for row in (*turns, *deleted)})),
             ):
                 self._connection.executemany(statement, rows)
+            aged = self._aged()
+            self._connection.executemany(sql.DELETE_AGED, aged)
+            self._connection.executemany(sql.SUMMARIZE, sorted({row[:2] for row in (*turns, *deleted, *aged)}))
 
     def empty(self) -> bool:
         return not self._query(sql.ANYTHING)[0][0]
@@ -91,7 +99,7 @@ class SqliteStore:
         leaf: MessageId | None = None,
     ) -> History:
         with self._snapshot():
-            found = leaf is None or bool(self._rows(sql.HAS_MESSAGE, user, conversation, leaf))
+            found = leaf is None or bool(self._rows(sql.POSTED, user, conversation, leaf))
             turns = self._branch(user, conversation, sql.LONGEST_BRANCH, limit_tokens, leaf)
             keys = self._rows(sql.KEYS, user, conversation, keys_since_ms)
             system = self._system(user, conversation)
@@ -136,14 +144,18 @@ class SqliteStore:
         self, user: UserId, conversation: ConversationId, limit: int, before: MessageId | None = None
     ) -> tuple[TurnSaved, ...]:
         with self._snapshot():
-            newest = [(row, message) for row, message, _ in self._rows(sql.ORDERED, user, conversation)]
-            if before is not None:
-                place = next((n for n, (_, message) in enumerate(newest) if message == before), len(newest))
-                newest = newest[place + 1 :]
-            return self._records([row for row, _ in newest[:limit]])
+            if before is None:
+                newest = self._connection.execute(sql.NEWEST, (user, conversation))
+                return self._records([row for row, _, _ in itertools.islice(newest, limit)])
+            place = self._connection.execute(sql.POSTED, (user, conversation, before)).fetchone()
+            if place is None:
+                return ()
+            older = self._connection.execute(sql.NEWEST_FROM, (user, conversation, *place))
+            found = itertools.islice(itertools.dropwhile(lambda row: row[1] != before, older), 1, limit + 1)
+            return self._records([row for row, _, _ in found])
 
     def has_message(self, user: UserId, conversation: ConversationId, message: MessageId) -> bool:
-        return bool(self._query(sql.HAS_MESSAGE, user, conversation, message))
+        return bool(self._query(sql.POSTED, user, conversation, message))
 
     def turns_of_reply(self, user: UserId, reply: ReplyId) -> tuple[TurnSaved, ...]:
         return tuple(self._codec.decode(record) for (record,) in self._query(sql.OF_REPLY, user, reply))
@@ -185,7 +197,8 @@ class SqliteStore:
         self, user: UserId, conversation: ConversationId, most: int, tokens: int, leaf: MessageId | None
     ) -> tuple[TurnSaved, ...]:
         if leaf is None:
-            leaf = next((message for (message,) in self._rows(sql.NEWEST, user, conversation)), None)
+            newest = self._connection.execute(sql.NEWEST, (user, conversation)).fetchone()
+            leaf = newest[1] if newest else None
         rows = self._rows(sql.PATH, user, conversation, leaf, most, tokens)
         return self._records([row for (row,) in rows])
 
@@ -210,11 +223,18 @@ class SqliteStore:
             saved.client_key,
             title_of(saved.turn.text),
             self._codec.encode(saved),
-            saved.posted_ms or saved.created_ms,
+            posted_ms(saved),
             saved.turn.parent or "",
             saved.body_hash,
             saved.system,
         )
+
+    def _aged(self) -> list[tuple[Any, ...]]:
+        """Conversations in which something is older than is kept, and how old that may be."""
+        if not self._keep_ms:
+            return []
+        until_ms = self._now_ms() - self._keep_ms
+        return [(*key, until_ms) for key in sorted(set(self._rows(sql.AGED, until_ms)))]
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[None]:

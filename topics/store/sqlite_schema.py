@@ -53,26 +53,37 @@ SELECT user, conversation, count(*), min(created_ms), max(created_ms),
 FROM turns GROUP BY user, conversation;
 """
 
+# Ordered by what a turn says of itself, so a page is read without reading the conversation.
+_BY_POST = """
+DROP INDEX turns_in_order;
+DROP INDEX turns_by_key;
+ALTER TABLE turns DROP COLUMN first_offset;
+CREATE INDEX turns_newest ON turns (
+    user, conversation, posted_ms DESC, reply DESC, role, message DESC, tokens, created_ms);
+CREATE INDEX turns_by_key ON turns (user, conversation, client_key, posted_ms, reply) WHERE client_key IS NOT NULL;
+CREATE INDEX turns_by_age ON turns (posted_ms);
+"""
+
 _BRANCHES = """
 ALTER TABLE turns ADD COLUMN parent TEXT NOT NULL DEFAULT '';
 ALTER TABLE turns ADD COLUMN body_hash TEXT;
 ALTER TABLE turns ADD COLUMN system TEXT;
 UPDATE turns SET parent = parent_of(record), body_hash = body_hash_of(record);
-CREATE INDEX turns_newest ON turns (user, conversation, posted_ms DESC, role, first_offset DESC);
-CREATE INDEX turns_by_parent ON turns (user, conversation, parent, posted_ms DESC, role, first_offset DESC);
-CREATE INDEX turns_with_system ON turns (user, conversation, posted_ms, first_offset) WHERE system IS NOT NULL;
+CREATE INDEX turns_by_parent ON turns (
+    user, conversation, parent, posted_ms DESC, reply DESC, role, message DESC);
+CREATE INDEX turns_with_system ON turns (user, conversation, posted_ms, reply) WHERE system IS NOT NULL;
 """
 
 # The n-th takes a file from schema version n to n + 1.
-STEPS = (_TURNS, _CONVERSATIONS, _BRANCHES)
+STEPS = (_TURNS, _CONVERSATIONS, _BY_POST, _BRANCHES)
 
 # A branch is followed that far, since nothing but good manners keeps parents from going round.
 LONGEST_BRANCH = 50_000
 
 SAVE = """
-INSERT INTO turns (user, conversation, message, reply, role, created_ms, tokens, first_offset, newest_offset,
+INSERT INTO turns (user, conversation, message, reply, role, created_ms, tokens, newest_offset,
                    client_key, title, record, posted_ms, parent, body_hash, system)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
 WHERE ?12 > coalesce((SELECT deleted_ms FROM conversations WHERE user = ?1 AND conversation = ?2), -1)
 ON CONFLICT (user, conversation, message) DO UPDATE SET
     reply = excluded.reply, role = excluded.role, created_ms = excluded.created_ms, tokens = excluded.tokens,
@@ -82,9 +93,9 @@ ON CONFLICT (user, conversation, message) DO UPDATE SET
 WHERE excluded.newest_offset > turns.newest_offset
 """
 
-SAVED_EARLIER = """
-UPDATE turns SET first_offset = ?4 WHERE user = ?1 AND conversation = ?2 AND message = ?3 AND first_offset > ?4
-"""
+# The conversations that what is too old is in, some at a time.
+AGED = "SELECT user, conversation FROM turns INDEXED BY turns_by_age WHERE posted_ms <= ? LIMIT 1000"
+DELETE_AGED = "DELETE FROM turns WHERE user = ? AND conversation = ? AND posted_ms <= ?"
 
 RENAME = """
 INSERT INTO conversations (user, conversation, title, renamed_ms, renamed_offset) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -110,22 +121,19 @@ DELETE = (
 SUMMARIZE = """
 INSERT INTO conversations (user, conversation, messages, created_ms, updated_ms, begins)
 SELECT ?1, ?2, count(*), coalesce(min(created_ms), 0), coalesce(max(created_ms), 0), coalesce((
-    SELECT title FROM turns WHERE id = (
-        SELECT id FROM turns WHERE user = ?1 AND conversation = ?2 ORDER BY role <> 'user', first_offset LIMIT 1)), '')
+    SELECT title FROM turns WHERE user = ?1 AND conversation = ?2
+    ORDER BY posted_ms, reply, role DESC, message LIMIT 1), '')
 FROM turns WHERE user = ?1 AND conversation = ?2
 ON CONFLICT (user, conversation) DO UPDATE SET
     messages = excluded.messages, created_ms = excluded.created_ms, updated_ms = excluded.updated_ms,
     begins = excluded.begins
 """
 
-# The first offset of a reply is that of its user's turn: an answer that was saved late still follows its question.
-ORDERED = """
-SELECT id, message, tokens FROM (
-    SELECT id, message, tokens, role = 'assistant' AS answer, first_offset,
-           min(first_offset) OVER (PARTITION BY reply) AS exchange
-    FROM turns INDEXED BY turns_in_order WHERE user = ? AND conversation = ?)
-ORDER BY exchange DESC, answer DESC, first_offset DESC
-"""
+_ORDER = "ORDER BY posted_ms DESC, reply DESC, role, message DESC"
+
+NEWEST = f"SELECT id, message, tokens FROM turns WHERE user = ? AND conversation = ? {_ORDER}"
+
+NEWEST_FROM = f"SELECT id, message, tokens FROM turns WHERE user = ? AND conversation = ? AND posted_ms <= ? {_ORDER}"
 
 _LINE = "SELECT conversation, created_ms, updated_ms, messages, coalesce(title, begins) FROM conversations"
 
@@ -140,13 +148,7 @@ DELETED = "SELECT deleted_ms FROM conversations WHERE user = ? AND conversation 
 
 ANYTHING = "SELECT EXISTS (SELECT 1 FROM conversations)"
 
-HAS_MESSAGE = "SELECT 1 FROM turns WHERE user = ? AND conversation = ? AND message = ?"
-
-# 'assistant' comes before 'user', so that of an exchange the answer is the newer one.
-NEWEST = """
-SELECT message FROM turns INDEXED BY turns_newest
-WHERE user = ? AND conversation = ? ORDER BY posted_ms DESC, role, first_offset DESC LIMIT 1
-"""
+POSTED = "SELECT posted_ms FROM turns WHERE user = ? AND conversation = ? AND message = ?"
 
 # From ?3 back to the beginning: at most ?4 messages, and ?5 tokens.
 PATH = f"""
@@ -167,7 +169,7 @@ WITH RECURSIVE down (n, message) AS (
     SELECT n + 1, (
         SELECT message FROM turns INDEXED BY turns_by_parent
         WHERE user = ?1 AND conversation = ?2 AND parent = down.message
-        ORDER BY posted_ms DESC, role, first_offset DESC LIMIT 1)
+        {_ORDER} LIMIT 1)
     FROM down WHERE down.message IS NOT NULL AND n < {LONGEST_BRANCH}
 )
 SELECT message FROM down WHERE message IS NOT NULL ORDER BY n DESC LIMIT 1
@@ -176,24 +178,25 @@ SELECT message FROM down WHERE message IS NOT NULL ORDER BY n DESC LIMIT 1
 CHILDREN = """
 SELECT parent, message FROM turns INDEXED BY turns_by_parent
 WHERE user = ? AND conversation = ? AND parent IN (SELECT value FROM json_each(?))
-ORDER BY posted_ms, role DESC, first_offset
+ORDER BY posted_ms, reply, role DESC, message
 """
 
 SYSTEM = """
 SELECT system FROM turns INDEXED BY turns_with_system
-WHERE user = ? AND conversation = ? AND system IS NOT NULL ORDER BY posted_ms DESC, first_offset DESC LIMIT 1
+WHERE user = ? AND conversation = ? AND system IS NOT NULL ORDER BY posted_ms DESC, reply DESC LIMIT 1
 """
 
 KEYS = """
 SELECT client_key, coalesce(body_hash, ''), reply FROM turns
-WHERE user = ? AND conversation = ? AND client_key IS NOT NULL AND created_ms >= ? ORDER BY first_offset
+WHERE user = ? AND conversation = ? AND posted_ms >= ? AND client_key IS NOT NULL
+ORDER BY posted_ms, reply, role DESC, message
 """
 
 KEY = """
 SELECT client_key, coalesce(body_hash, ''), reply FROM turns
-WHERE user = ? AND conversation = ? AND client_key = ? ORDER BY first_offset LIMIT 1
+WHERE user = ? AND conversation = ? AND client_key = ? ORDER BY posted_ms, reply LIMIT 1
 """
 
-OF_REPLY = "SELECT record FROM turns WHERE user = ? AND reply = ? ORDER BY role = 'assistant', first_offset"
+OF_REPLY = "SELECT record FROM turns WHERE user = ? AND reply = ? ORDER BY role = 'assistant', posted_ms"
 
 RECORDS = "SELECT id, record FROM turns WHERE id IN (SELECT value FROM json_each(?))"

@@ -216,3 +216,20 @@ def test_a_change_that_the_store_does_not_show_in_time_is_503_and_may_be_sent_ag
     mine.carries_out = True
     assert ask(mine, method, "/v1/conversations/c1", json={"title": "x"}).is_success
     assert len(mine.changes) == 2
+
+
+def test_an_export_has_all_messages_oldest_first_and_only_ones_own(stored: RunningEdge) -> None:
+    with stored.client() as client:
+        answer = client.get("/v1/export")
+        one = client.get("/v1/conversations/c1/export")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="conversations.json"'
+    exported = answer.json()["conversations"]
+    assert {line["id"]: [message["text"] for message in line["messages"]] for line in exported} == {
+        f"c{c}": [f"text {n}" for n in range(c, 9, 3)] for c in range(3)
+    }
+    assert one.json()["conversations"] == [line for line in exported if line["id"] == "c1"]
+
+
+def test_nobody_exports_what_is_not_theirs(stored: RunningEdge) -> None:
+    assert ask(stored, "GET", "/v1/conversations/theirs/export").status_code == 404
+    assert ask(stored, "GET", "/v1/export", key="").status_code == 401

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from schemas.events import ConversationDeleted, ConversationRenamed, Tick, Turn, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from streams.history import History
@@ -38,3 +42,18 @@ def test_an_empty_store_is_built_from_the_beginning_once_and_another_goes_on() -
 
 def test_an_event_of_another_type_is_passed_over() -> None:
     assert History().apply(at(1, Tick())) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (replace(SAVED, user=UserId("")), "user has 0 bytes"),
+        (replace(SAVED, client_key="k" * 513), "client_key has 513 bytes, expected 1 to 512"),
+        (replace(SAVED, turn=replace(TURN, message=MessageId("m" * 70_000))), "message has 70000 bytes"),
+        (replace(SAVED, posted_ms=-1), "posted_ms=-1: expected"),
+        (ConversationDeleted(UserId("ada"), ConversationId("c"), 2**60), "at_ms="),
+    ],
+)
+def test_what_no_store_can_have_as_a_key_is_not_waited_for(event: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        History().apply(at(1, event))

@@ -201,3 +201,14 @@ def test_a_page_that_rots_says_what_to_do(tmp_path: Path) -> None:
     path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
     with closing(SqliteStore(path)) as store, pytest.raises(Unavailable, match=r"malformed .*move it away"):
         store.messages(ADA, C1, 10)
+
+
+def test_what_is_older_than_is_kept_goes_with_the_next_save(tmp_path: Path) -> None:
+    now_ms = 1_000
+    with closing(SqliteStore(tmp_path / "store.db", keep_ms=500, now_ms=lambda: now_ms)) as store:
+        store.save([question(n) for n in (400, 600, 900)])
+        assert [saved.turn.message for saved in store.messages(ADA, C1, 10)] == ["u-600", "u-900"]
+        now_ms = 1_200
+        store.save([SavedAt(1000, ConversationDeleted(UserId("bob"), C1, 1))])
+        assert store.conversations(ADA, 10) == (Conversation(C1, 900, 900, 1, "hello"),)
+        assert store.messages(ADA, C1, 10) == (question(900).saved,)
