@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from edge.bodies import body_of
 from edge.edge import Edge, caller_of, edge_of
 from edge.errors import BadRequest, NotFound, NotNow, shown
+from edge.fields import bad
 from edge.requests import read_limit, read_title
 from edge.responses import json_response
 from schemas.events import ConversationDeleted, ConversationRenamed, TurnSaved
@@ -48,23 +49,40 @@ async def get_conversation(request: Request) -> Response:
     edge, caller = edge_of(request), caller_of(request)
     conversation = _named(request)
     limit = read_limit(request.query_params.get("limit"))
-    text = request.query_params.get("before")
-    before = None if text is None else MessageId(text)
-    line, found = await edge.stored(
-        lambda store: (
-            store.conversation(caller.user, conversation),
-            store.messages(caller.user, conversation, limit, before),
-        )
-    )
+    before, through = (_message_of(request.query_params.get(name)) for name in ("before", "through"))
+    page = await edge.stored(lambda store: _page(store, caller.user, conversation, limit, before, through))
+    return json_response(page)
+
+
+def _page(
+    store: Store,
+    user: UserId,
+    conversation: ConversationId,
+    limit: int,
+    before: MessageId | None,
+    through: MessageId | None,
+) -> dict[str, Any]:
+    """The end of the newest branch, or of the one `through` a message, or what there is `before` a message."""
+    line = store.conversation(user, conversation)
     if line is None:
         raise _unknown()
-    if not found and before is not None:
-        known = await edge.stored(lambda store: store.has_message(caller.user, conversation, before))
-        if not known:
+    if before is not None:
+        *found, last = store.path(user, conversation, limit + 1, before) or (None,)
+        if last is None:
             raise _no_page(before)
-    following = found[0].turn.message if len(found) == limit else None
-    messages = [_message(turn) for turn in found]
-    return json_response({"id": conversation, "title": line.title, "messages": messages, "next": following})
+    else:
+        tip = store.tip(user, conversation, through) if through is not None else None
+        if through is not None and tip is None:
+            raise bad("through", through, "the id of a message of the conversation")
+        found = [*store.path(user, conversation, limit, tip)]
+    siblings = store.children(user, conversation, [saved.turn.parent for saved in found])
+    return {
+        "id": conversation,
+        "title": line.title,
+        "system": store.system(user, conversation),
+        "messages": [_message(saved, siblings[saved.turn.parent]) for saved in found],
+        "next": found[0].turn.message if len(found) == limit and found[0].turn.parent else None,
+    }
 
 
 async def export_conversation(request: Request) -> Response:
@@ -191,7 +209,12 @@ def _line(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-def _message(saved: TurnSaved) -> dict[str, Any]:
+def _message_of(text: str | None) -> MessageId | None:
+    return None if text is None else MessageId(text)
+
+
+def _message(saved: TurnSaved, siblings: tuple[MessageId, ...]) -> dict[str, Any]:
+    """`siblings`: the messages that follow the same one, itself among them, oldest first."""
     return {
         "id": saved.turn.message,
         "role": saved.turn.role,
@@ -201,4 +224,5 @@ def _message(saved: TurnSaved) -> dict[str, Any]:
         "model": saved.model,
         "created_ms": saved.created_ms,
         "parent": saved.turn.parent,
+        "siblings": siblings,
     }

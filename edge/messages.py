@@ -40,12 +40,15 @@ REFUSALS: Mapping[str, type[ApiError]] = {
     "conversation_busy": Conflict,
     "conversation_deleted": Conflict,
     "context_length_exceeded": BadRequest,
+    "parent_not_found": BadRequest,
+    "parent_not_a_question": BadRequest,
     "model_not_found": BadRequest,
     "unsafe": BadRequest,
     "quota": OverQuota,
     "history_unavailable": NotNow,
     "internal": Internal,
 }
+PARAMS = {"model_not_found": "model", "parent_not_found": "parent", "parent_not_a_question": "parent"}
 
 
 async def post_message(request: Request) -> Response:
@@ -85,6 +88,8 @@ def message_posted(
         sampling=asked.asked.drawn(edge.draw_seed()),
         deadline_ms=int(asked.deadline_s * 1000),
         on_disconnect=asked.on_disconnect,
+        parent=asked.parent,
+        system=asked.system,
     )
 
 
@@ -99,7 +104,7 @@ def refusal(rejected: Rejected, prompt: str) -> ApiError:
         message = f"{message} (reply {rejected.reply})"
     if kind is NotNow and after_s is None:
         after_s = RETRY_AFTER_S
-    param = {"context_length_exceeded": prompt, "unsafe": prompt, "model_not_found": "model"}.get(rejected.reason)
+    param = {"context_length_exceeded": prompt, "unsafe": prompt, **PARAMS}.get(rejected.reason)
     return kind(message, param=param, code=rejected.reason, retry_after_s=after_s)
 
 

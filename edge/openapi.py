@@ -99,6 +99,7 @@ def parameters(config: EdgeConfig) -> dict[str, Schema]:
         "model": _in("path", "model", {"enum": list(config.models)}),
         "id": _in("path", "id", digits, example=any_schema),
         "limit": _in("query", "limit", page),
+        "through": _in("query", "through", TEXT, description="A message: show the branch that it is in."),
         "before": _in("query", "before", TEXT, description="`next` of the page before."),
         "last_event_id": _in("header", "Last-Event-ID", seen, description=of_seen),
         "last_event_id_of_query": _in("query", "last_event_id", seen, description=of_seen),

@@ -137,6 +137,7 @@ _TURN: dict[str, Schema] = {
     "model": TEXT,
     "created_ms": COUNT,
     "parent": TEXT_OR_NULL,
+    "siblings": {**listed(TEXT), "description": "The messages that follow the same one, itself too, oldest first."},
 }
 _LIMIT: dict[str, Schema] = {
     "model": TEXT,
@@ -161,7 +162,9 @@ USERS: dict[str, Schema] = {
     "ConversationLine": answered(_LINE),
     "Conversations": answered({"conversations": listed(ref("ConversationLine")), "next": _NEXT}),
     "Turn": answered(_TURN),
-    "Conversation": answered({"id": TEXT, "title": TEXT, "messages": listed(ref("Turn")), "next": _NEXT}),
+    "Conversation": answered(
+        {"id": TEXT, "title": TEXT, "system": TEXT, "messages": listed(ref("Turn")), "next": _NEXT}
+    ),
     "Quota": answered({"plan": TEXT_OR_NULL, "time_zone": TEXT, "limits": listed(answered(_LIMIT))}),
     "Session": answered({"user": TEXT, "csrf": TEXT, "edges": listed(TEXT), "expires_in": COUNT}),
 }

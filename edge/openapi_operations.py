@@ -123,6 +123,8 @@ OPERATIONS: Mapping[Callable[..., Any], Operation] = {
         "Message",
         {
             "short": {"text": "What is the capital of France?"},
+            "branch": {"text": "And of Italy?", "parent": "root", "system": "Answer in one word."},
+            "again": {"parent": "u-018bcfe56800700080000000000000000"},
             "drawn": {"text": "Tell me a story.", "max_tokens": 64, "temperature": 0.8, "seed": 7, "stop": ["The end"]},
         },
         CHANGER,
@@ -157,10 +159,10 @@ OPERATIONS: Mapping[Callable[..., Any], Operation] = {
     ),
     conversations.get_conversation: Operation(
         "conversations",
-        "A conversation's messages, oldest first, the newest page first.",
+        "A branch of a conversation, oldest first, the newest page of the newest branch first.",
         {200: as_json("A page.", "Conversation")},
         (Unauthorized, NotFound),
-        ("limit", "before"),
+        ("limit", "before", "through"),
     ),
     conversations.list_conversations: Operation(
         "conversations",

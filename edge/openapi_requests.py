@@ -11,6 +11,7 @@ from typing import Any
 from edge import completion_requests, requests, sampling
 from edge.config import EdgeConfig
 from edge.fields import Integers, Numbers
+from schemas.events import ROOT
 
 Schema = dict[str, Any]
 
@@ -50,9 +51,24 @@ def message(config: EdgeConfig) -> Schema:
         "default": requests.ON_DISCONNECT[0],
         "description": "When nobody listens any more: it ends after a while, goes on to its end, or ends at once.",
     }
-    text = {"type": "string", "pattern": r"\S", "description": "What the user says; not blank."}
-    own: dict[str, Schema] = {"text": text, "on_disconnect": goes_on}
-    return closed({**own, **reply_fields(config)}, "text") | LOGPROBS
+    text = {
+        "type": ["string", "null"],
+        "pattern": r"\S",
+        "description": "What the user says; not blank. Without it `parent` is a question to be answered again.",
+    }
+    parent = {
+        "type": ["string", "null"],
+        "pattern": f"^{requests.MESSAGE.pattern}$",
+        "description": f"The message that this one follows, `{ROOT}` to begin anew; else the newest.",
+    }
+    system = {
+        "type": ["string", "null"],
+        "maxLength": requests.MOST_SYSTEM_CHARACTERS,
+        "description": "The conversation's system prompt from now on; blank: the model's own.",
+    }
+    own: dict[str, Schema] = {"text": text, "parent": parent, "system": system, "on_disconnect": goes_on}
+    either = [{"properties": {name: {"type": "string"}}, "required": [name]} for name in ("text", "parent")]
+    return closed({**own, **reply_fields(config)}) | {"anyOf": either} | LOGPROBS
 
 
 def completion(config: EdgeConfig) -> Schema:

@@ -19,17 +19,20 @@ from edge.config import LONGEST_DEADLINE_S, Defaults
 from edge.errors import BadRequest
 from edge.fields import Integers, Numbers, bad, json_object, number, refuse_others, says
 from edge.sampling import Asked
-from schemas.ids import ConversationId
+from schemas.events import ROOT
+from schemas.ids import ConversationId, MessageId
 
-FIELDS = ("text", "model", "deadline_s", "on_disconnect", *sampling.FIELDS)
+FIELDS = ("text", "parent", "system", "model", "deadline_s", "on_disconnect", *sampling.FIELDS)
 ON_DISCONNECT = ("grace", "continue", "cancel")
 DEADLINE_S = Numbers(0, LONGEST_DEADLINE_S, over=True)
 EVENT_ID = Integers(0, 2**31)
 PAGE = Integers(1, 200)
 USUAL_PAGE = 50
 MOST_TITLE_CHARACTERS = 200
+MOST_SYSTEM_CHARACTERS = 32_768
 
 CONVERSATION = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+MESSAGE = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 CLIENT_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 TITLE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _DIGITS = re.compile(r"[0-9]{1,10}")
@@ -38,7 +41,8 @@ _DIGITS = re.compile(r"[0-9]{1,10}")
 @dataclass(frozen=True, slots=True)
 class MessageRequest:
     """A posted message. `on_disconnect`: when nobody listens any more its reply ends after a while, or goes on to its
-    end, or ends at once.
+    end, or ends at once. It follows the message `parent`, the newest if None; without a text it asks for another answer
+    to that one. `system`: the conversation's system prompt from now on, empty for the model's own; None: as it is.
     """
 
     text: str
@@ -46,25 +50,32 @@ class MessageRequest:
     asked: Asked
     deadline_s: float
     on_disconnect: str = ON_DISCONNECT[0]
+    parent: MessageId | None = None
+    system: str | None = None
 
     @property
     def body_hash(self) -> str:
         """The same for every body that asks for the same."""
         said = {"text": self.text, "model": self.model, "deadline_s": self.deadline_s}
         unusual = {} if self.on_disconnect == ON_DISCONNECT[0] else {"on_disconnect": self.on_disconnect}
-        return hash_of(said | unusual | self.asked.hashed())
+        branch = {"parent": self.parent, "system": self.system}
+        given = {name: value for name, value in branch.items() if value is not None}
+        return hash_of(said | unusual | given | self.asked.hashed())
 
 
 def read_message(body: bytes, defaults: Defaults) -> MessageRequest:
     """The message in a request's body."""
     fields = json_object(body)
     refuse_others(fields, FIELDS)
+    parent = _parent(fields)
     return MessageRequest(
-        text=_text(fields),
+        text=_text(fields, parent),
         model=_model(fields, defaults.models),
         asked=sampling.read_sampling(fields, defaults),
         deadline_s=read_deadline(fields, defaults),
         on_disconnect=_on_disconnect(fields),
+        parent=parent,
+        system=_system(fields),
     )
 
 
@@ -128,8 +139,31 @@ def _on_disconnect(fields: Mapping[str, Any]) -> str:
     return str(wanted)
 
 
-def _text(fields: Mapping[str, Any]) -> str:
+def _parent(fields: Mapping[str, Any]) -> MessageId | None:
+    parent = fields.get("parent")
+    if parent is None:
+        return None
+    if not isinstance(parent, str) or not MESSAGE.fullmatch(parent):
+        raise bad("parent", parent, f"the id of a message of the conversation, or {ROOT!r} for a new beginning")
+    return MessageId(parent)
+
+
+def _system(fields: Mapping[str, Any]) -> str | None:
+    system = fields.get("system")
+    if system is None:
+        return None
+    if not isinstance(system, str) or len(system) > MOST_SYSTEM_CHARACTERS:
+        raise bad("system", system, f"text of at most {MOST_SYSTEM_CHARACTERS} characters")
+    if fields.get("text") is None:
+        raise bad("system", system, "a text beside it: a question that is asked again keeps its system prompt")
+    return system if system.strip() else ""
+
+
+def _text(fields: Mapping[str, Any], parent: MessageId | None) -> str:
+    """The text; empty for another answer to `parent`."""
     text = fields.get("text")
+    if text is None and parent not in (None, ROOT):
+        return ""
     if not isinstance(text, str) or not text.strip():
         raise bad("text", text, "text that is not blank")
     return text

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId
 
+ROOT = MessageId("root")  # the parent of what begins a conversation anew
+
 
 def pack_ids(ids: Iterable[int]) -> bytes:
     """Token ids as little-endian uint32, 4 bytes each."""
@@ -62,7 +64,11 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of a conversation as a prompt needs it: its exact token ids, without the template around them."""
+    """One message of a conversation as a prompt needs it: its exact token ids, without the template around them.
+
+    Turns are a tree: `parent` is the message that this one follows, and those of one parent are branches. `begins`, of
+    a question: the oldest turn that its prompt still had, None for all of its branch.
+    """
 
     message: MessageId
     parent: MessageId | None
@@ -71,6 +77,7 @@ class Turn:
     token_ids: bytes
     tokenizer: str
     status: str
+    begins: MessageId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,9 @@ class ChatMessage:
 class MessagePosted:
     """A user's message as the edge took it. `reply` is only a candidate until intake accepts it.
 
-    Where `messages` are given they are the whole prompt, `text` is empty, and no turn of this reply is stored.
+    Where `messages` are given they are the whole prompt, `text` is empty, and no turn of this reply is stored. Else it
+    follows the message `parent`: the newest if None, nothing if ROOT; without a `text` it asks for another answer to
+    that question. `system`, if given, is the conversation's system prompt from now on, empty for the model's own.
     """
 
     user: UserId
@@ -113,6 +122,8 @@ class MessagePosted:
     deadline_ms: int
     on_disconnect: str = "continue"
     messages: tuple[ChatMessage, ...] = ()
+    parent: MessageId | None = None
+    system: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +165,19 @@ class ReplySettled:
 
 @dataclass(frozen=True, slots=True)
 class HistoryLoaded:
-    """What the store held of a conversation when intake asked. `available` False: the store could not be read."""
+    """What the store held of a conversation when intake asked. `available` False: the store could not be read.
+
+    `turns` are of the branch that ends in `leaf`, None for the newest message; `found` False: there is no such message.
+    """
 
     user: UserId
     conversation: ConversationId
     available: bool
     turns: tuple[Turn, ...]
     keys: tuple[ClientKey, ...]
+    leaf: MessageId | None = None
+    found: bool = True
+    system: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +293,8 @@ class TurnSaved:
     """One message of a conversation for the store; the same message again is the same turn.
 
     `posted_ms`, the time of the user's message in `messages`, is the same for question and answer: a deletion at that
-    time or later erases both, whenever they are read.
+    time or later erases both, whenever they are read. A key is kept with the question, or with the answer if that has
+    no question of its own. `system`: the system prompt that the conversation has from this question on.
     """
 
     user: UserId
@@ -291,6 +309,7 @@ class TurnSaved:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     posted_ms: int = 0
+    system: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

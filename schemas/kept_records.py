@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schemas.events import ClientKey, MessagePosted, Origin, Turn
-from schemas.ids import ConversationId, Incarnation, ReplyId, UserId
+from schemas.ids import ConversationId, Incarnation, MessageId, ReplyId, UserId
 from schemas.reply_records import Accepted, Finished, ListenerAttached
 
 
@@ -21,6 +21,9 @@ class ParkedMessage:
 class ConversationKept:
     """Intake's state of one conversation as its changelog holds it. `loading`: the store's answer is awaited.
 
+    `turns` are those of the branch that ends in `branch`, or will be when they are loaded; `dropped`: they are not at
+    hand. `leaf` is the message that the conversation goes on from; None while there is none, or it is not known.
+    `used` orders conversations by when they were last touched: the record's offset, and which touch within it.
     `deleted_ms`: when it was last deleted; all that is said in it is said later.
     """
 
@@ -33,6 +36,11 @@ class ConversationKept:
     open_reply: ReplyId | None
     parked: tuple[ParkedMessage, ...]
     deleted_ms: int = 0
+    leaf: MessageId | None = None
+    branch: MessageId | None = None
+    system: str = ""
+    dropped: bool = False
+    used: int = 0
 
 
 @dataclass(frozen=True, slots=True)

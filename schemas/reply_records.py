@@ -18,7 +18,8 @@ class Accepted:
     """`max_tokens` is what the reply may have at most, as far as the context has room for what was asked.
 
     `posted_ms` is the log time of its message in `messages`. `asked_model` is named where a quota made another model
-    answer; `quota` has the limits that come next, of requests and of tokens, this reply's reservation in them.
+    answer; `quota` has the limits that come next, of requests and of tokens, this reply's reservation in them. The key
+    of one that answers an earlier question again is here, since no question is saved with it.
     """
 
     user: UserId
@@ -41,6 +42,8 @@ class Accepted:
     posted_ms: int = 0
     asked_model: str = ""
     quota: tuple[Balance, ...] = ()
+    client_key: str | None = None
+    body_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

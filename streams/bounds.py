@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.events import MessagePosted, Turn
+from schemas.events import ROOT, MessagePosted, Turn
 from topics.catalog import LARGEST_RECORD, LONGEST_DEADLINE_MS
 
 LONGEST_NAME_BYTES = 512
 MOST_STOP_CHARACTERS = 16_384
 MOST_TEXT_BYTES = 1024 * 1024
+MOST_SYSTEM_BYTES = 256 * 1024
 # What a user's parked messages may have together, each with what it costs beside its text.
 MOST_PARKED_BYTES = 1_000_000
 PARKED_COST_BYTES = 1_000
@@ -36,6 +37,7 @@ def check_posted(posted: MessagePosted) -> None:
         "client_key": posted.client_key,
         "body_hash": posted.body_hash,
         "model": posted.model,
+        "parent": posted.parent or "",
     }
     for field, name in names.items():
         if (length := len(name.encode())) > LONGEST_NAME_BYTES:
@@ -46,11 +48,16 @@ def check_posted(posted: MessagePosted) -> None:
         raise ValueError(f"stop has {stops} characters, more than {MOST_STOP_CHARACTERS}")
     if (text := text_bytes(posted)) > MOST_TEXT_BYTES:
         raise ValueError(f"the text has {text} bytes, more than {MOST_TEXT_BYTES}")
+    if (system := len((posted.system or "").encode())) > MOST_SYSTEM_BYTES:
+        raise ValueError(f"system has {system} bytes, more than {MOST_SYSTEM_BYTES}")
+    if not posted.messages and not posted.text and posted.parent in (None, ROOT):
+        raise ValueError(f"no text, and parent={posted.parent!r} is no question to answer again")
 
 
 def text_bytes(posted: MessagePosted) -> int:
     """Bytes of all that the message says."""
-    return len(posted.text.encode()) + sum(len(m.role) + len(m.text.encode()) for m in posted.messages)
+    own = len(posted.text.encode()) + len((posted.system or "").encode())
+    return own + sum(len(m.role) + len(m.text.encode()) for m in posted.messages)
 
 
 def newest_turns(turns: Sequence[Turn], tokens: int) -> tuple[Turn, ...]:

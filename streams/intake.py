@@ -9,12 +9,12 @@ client key is kept, if it has one.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 from schemas.events import (
+    ClientKey,
     ConversationDeleted,
     ConversationRenamed,
     HistoryLoaded,
@@ -23,61 +23,21 @@ from schemas.events import (
     Tick,
     Turn,
 )
-from schemas.ids import ConversationId, UserId, created_ms
+from schemas.ids import ConversationId, UserId
 from schemas.kept_records import ConversationKept, ParkedMessage
 from schemas.quota_records import LimitSet, PlansLoaded, UsageAsked
 from schemas.reply_records import Rejected, Stopped
-from streams.admission import Answer, Model, admit, busy, evolve
-from streams.allowances import Allowances
-from streams.bounds import MOST_PARKED_BYTES, PARKED_COST_BYTES, check_posted, check_size, newest_turns, text_bytes
+from streams.active import MOST_HELD_BYTES, Partition, forget_idle, later, lost
+from streams.admission import MOST_KEYS, Answer, Model, admit, busy, evolve, parent_not_found, repeated
+from streams.bounds import MOST_PARKED_BYTES, check_posted, check_size, newest_turns
+from streams.branches import Elsewhere, is_unknown
 from streams.stage import NOTHING, Decision, HistoryWanted, Message, Stage
-from topics.catalog import INTAKE_STATE, MESSAGES, MINUTE, RESUME_WINDOW_MS
+from topics.catalog import INTAKE_STATE, MESSAGES
 from topics.log import Place
 from topics.outputs import Output, Routes
 
-KEPT_IDLE_MS = 10 * MINUTE
 TICK_EVERY_S = 0.25
 REPEATABLE = ("stopped", "failed", "shed")
-
-Key: TypeAlias = tuple[UserId, ConversationId]
-
-
-@dataclass(slots=True)
-class Partition:
-    """The conversations of one partition, the longest untouched first; `changed` since the last commit.
-
-    `waiting` counts the bytes of each user's parked messages, and what else a message takes.
-    """
-
-    kept: OrderedDict[Key, ConversationKept] = field(default_factory=OrderedDict)
-    parked: set[Key] = field(default_factory=set)
-    changed: set[Key] = field(default_factory=set)
-    waiting: Counter[UserId] = field(default_factory=Counter)
-    quotas: Allowances = field(default_factory=Allowances)
-
-    def put(self, kept: ConversationKept) -> None:
-        key = (kept.user, kept.conversation)
-        if self.kept.get(key) == kept:
-            return
-        self._count(key, kept)
-        self.kept[key] = kept
-        self.kept.move_to_end(key)
-        (self.parked.add if kept.parked else self.parked.discard)(key)
-        self.changed.add(key)
-
-    def drop(self, key: Key) -> None:
-        self._count(key, None)
-        self.kept.pop(key, None)
-        self.parked.discard(key)
-        self.changed.add(key)
-
-    def _count(self, key: Key, kept: ConversationKept | None) -> None:
-        before = self.kept.get(key)
-        if not (before and before.parked) and not (kept and kept.parked):
-            return
-        self.waiting[key[0]] += _parked_bytes(kept) - _parked_bytes(before)
-        if not self.waiting[key[0]]:
-            del self.waiting[key[0]]
 
 
 class Intake(Stage):
@@ -86,16 +46,24 @@ class Intake(Stage):
     changelog = INTAKE_STATE
     transactional = True
 
-    def __init__(self, models: Mapping[str, Model], routes: Routes) -> None:
+    def __init__(self, models: Mapping[str, Model], routes: Routes, room: int = MOST_HELD_BYTES) -> None:
+        """`room`: the most bytes of turns that are held of a partition, beside those of conversations in progress."""
         self._models = models
         self._routes = routes
+        self._room = room
         self._partitions: dict[Place, Partition] = {}
         self._next_tick = 0.0
 
     def apply(self, message: Message) -> Decision:
         check_size(message.size)
         partition = self._partitions[message.place]
-        _forget_idle(partition, message.at_ms)
+        partition.begin(message.offset)
+        forget_idle(partition, message.at_ms)
+        decision = self._decided(partition, message)
+        partition.make_room()
+        return decision
+
+    def _decided(self, partition: Partition, message: Message) -> Decision:
         match message.event:
             case MessagePosted() as posted:
                 return self._posted(partition, posted, message.at_ms)
@@ -130,30 +98,52 @@ class Intake(Stage):
         check_posted(posted)
         known = partition.kept.get((posted.user, posted.conversation))
         stored = not posted.messages
-        kept = known or ConversationKept(posted.user, posted.conversation, now_ms, stored, (), (), None, ())
+        kept = known or _unknown(posted, now_ms)
+        if (answer := repeated(kept, posted)) is not None:
+            partition.put(replace(kept, touched_ms=now_ms))
+            return self._decision([answer])
         if not stored and not posted.client_key:
-            return self._decision([self._alone(partition, kept, ParkedMessage(posted, _later(kept, now_ms)))])
-        if partition.waiting[posted.user] > MOST_PARKED_BYTES and (kept.loading or kept.open_reply):
+            return self._decision([self._alone(partition, kept, ParkedMessage(posted, later(kept, now_ms)))])
+        if partition.waiting[posted.user] > MOST_PARKED_BYTES and (kept.loading or kept.dropped or kept.open_reply):
             return self._decision([Answer(posted, busy(kept))])  # its state would outgrow a record of the changelog
-        kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, _later(kept, now_ms))))
+        kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, later(kept, now_ms))))
         if not kept.loading:
             return self._answer(partition, kept, now_ms)
         partition.put(kept)
-        return Decision(wanted=() if known else (HistoryWanted(posted.user, posted.conversation),))
+        return NOTHING
 
     def _loaded(self, partition: Partition, loaded: HistoryLoaded, now_ms: int) -> Decision:
         kept = partition.kept.get((loaded.user, loaded.conversation))
-        if kept is None or not kept.loading:
+        if kept is None or not kept.loading or kept.branch != loaded.leaf:
             return NOTHING
-        if not loaded.available:
-            partition.drop((kept.user, kept.conversation))
-            refusal = Rejected("history_unavailable", "the conversation's history cannot be read now", 1_000)
-            return self._decision([Answer(parked.message, refusal) for parked in kept.parked])
-        return self._answer(
-            partition,
-            replace(kept, loading=False, turns=self._fitting(loaded.turns), keys=loaded.keys, touched_ms=now_ms),
-            now_ms,
+        asked, kept = kept.leaf, replace(kept, loading=False, touched_ms=now_ms)
+        if not loaded.available or (not loaded.found and loaded.leaf == asked):  # it has not saved our own turns yet
+            return self._unavailable(partition, kept)
+        if not loaded.found:
+            missing = [parked for parked in kept.parked if parked.message.parent == loaded.leaf]
+            answers = [Answer(parked.message, parent_not_found(parked.message)) for parked in missing]
+            kept = replace(kept, parked=tuple(parked for parked in kept.parked if parked not in missing))
+            return _joined([self._decision(answers), self._answer(partition, kept, now_ms)])
+        turns = self._fitting(loaded.turns)
+        newest = loaded.leaf or (loaded.turns[-1].message if loaded.turns else None)
+        kept = replace(
+            kept,
+            turns=turns,
+            dropped=False,
+            branch=newest,
+            leaf=kept.leaf if loaded.leaf else newest,
+            keys=_merged(loaded.keys, kept.keys),
+            system=kept.system if kept.leaf else loaded.system,
         )
+        return self._answer(partition, kept, now_ms)
+
+    def _unavailable(self, partition: Partition, kept: ConversationKept) -> Decision:
+        if is_unknown(kept):
+            partition.drop((kept.user, kept.conversation))
+        else:
+            partition.put(replace(kept, parked=()))
+        refusal = Rejected("history_unavailable", "the conversation's history cannot be read now", 1_000)
+        return self._decision([Answer(parked.message, refusal) for parked in kept.parked])
 
     def _settled(self, partition: Partition, settled: ReplySettled, now_ms: int) -> Decision:
         kept = partition.kept.get((settled.user, settled.conversation))
@@ -162,21 +152,24 @@ class Intake(Stage):
         if settled.turn is None and settled.state in REPEATABLE and not kept.parked:
             partition.drop((kept.user, kept.conversation))  # its key may try again
             return NOTHING
-        turns = self._fitting((*kept.turns, settled.turn)) if settled.turn else kept.turns
-        return self._answer(partition, replace(kept, open_reply=None, turns=turns, touched_ms=now_ms), now_ms)
+        kept = replace(kept, open_reply=None, touched_ms=now_ms)
+        if settled.turn:
+            leaf, turns = settled.turn.message, self._fitting((*kept.turns, settled.turn))
+            kept = replace(kept, turns=turns, leaf=leaf, branch=leaf)
+        return self._answer(partition, kept, now_ms)
 
     def _renamed(self, partition: Partition, renamed: ConversationRenamed, now_ms: int) -> Decision:
         kept = partition.kept.get((renamed.user, renamed.conversation))
         if kept and kept.deleted_ms and not (kept.keys or kept.parked):
             return NOTHING  # it is deleted, and nothing was said in it since
-        at_ms = _later(kept, now_ms) if kept else now_ms
+        at_ms = later(kept, now_ms) if kept else now_ms
         return Decision(then=(self._routes.conversation(replace(renamed, at_ms=at_ms)),))
 
     def _deleted(self, partition: Partition, deleted: ConversationDeleted, now_ms: int) -> Decision:
         """Forgets the conversation, whatever is still to come for it; what is said in it from now on is a new one."""
         user, conversation = deleted.user, deleted.conversation
         kept = partition.kept.get((user, conversation))
-        at_ms = max(_later(kept, now_ms), kept.touched_ms) if kept else now_ms
+        at_ms = max(later(kept, now_ms), kept.touched_ms) if kept else now_ms
         partition.put(ConversationKept(user, conversation, now_ms, False, (), (), None, (), at_ms))
         gone = Rejected("conversation_deleted", f"conversation {conversation!r} was deleted while this message waited")
         told = [self._routes.reply(parked.message.reply, gone) for parked in kept.parked] if kept else []
@@ -194,31 +187,36 @@ class Intake(Stage):
             kept = replace(kept, open_reply=None)
         answers: list[Answer] = []
         waiting: list[ParkedMessage] = []
-        for parked in kept.parked:
+        for n, parked in enumerate(kept.parked):
             answer = self._admitted(partition, kept, parked, now_ms)
+            if isinstance(answer, Elsewhere):
+                waiting += kept.parked[n:]
+                kept = replace(kept, loading=True, branch=answer.leaf, turns=(), dropped=True)
+                break
             if answer is None:
                 waiting.append(parked)
             else:
                 answers.append(answer)
                 kept = evolve(kept, answer)
         partition.put(replace(kept, parked=tuple(waiting)))
-        return self._decision(answers)
+        wanted = (_wanted(kept),) if kept.loading else ()
+        return replace(self._decision(answers), wanted=wanted)
 
     def _admitted(
         self, partition: Partition, kept: ConversationKept, parked: ParkedMessage, now_ms: int
-    ) -> Answer | None:
+    ) -> Answer | Elsewhere | None:
         allowance = partition.quotas.of(parked.message.user, parked.message.plan)
         try:
             answer = admit(self._models, kept, parked, now_ms, allowance)
         except ValueError as error:  # a turn that no prompt can be made of: nobody is to wait behind it
             return Answer(parked.message, Rejected("internal", f"the conversation cannot be continued: {error}"))
-        partition.quotas.put(answer.quota if answer else None)
+        partition.quotas.put(answer.quota if isinstance(answer, Answer) else None)
         return answer
 
     def _alone(self, partition: Partition, kept: ConversationKept, parked: ParkedMessage) -> Answer:
         """The answer to a message that nothing was before and nothing will be after: no repeat of it can come."""
         answer = self._admitted(partition, kept, parked, parked.since_ms)
-        assert answer is not None
+        assert isinstance(answer, Answer)
         return answer
 
     def _decision(self, answers: Iterable[Answer]) -> Decision:
@@ -233,22 +231,20 @@ class Intake(Stage):
         return Decision(tuple(first), tuple(then))
 
     def assigned(self, place: Place, committed: object) -> None:
-        self._partitions[place] = Partition()
+        self._partitions[place] = Partition(self._room)
 
     def restore(self, place: Place, key: bytes, event: Any) -> None:
         if isinstance(event, ConversationKept):
-            self._partitions[place].put(event)
+            self._partitions[place].restore(event)
         elif not self._partitions[place].quotas.restore(key.decode("utf-8", "replace"), event) and event is None:
             user, _, conversation = key.decode("utf-8", "replace").rpartition("/")
             self._partitions[place].drop((UserId(user), ConversationId(conversation)))
 
     def restored(self, place: Place) -> Decision:
         partition = self._partitions[place]
-        partition.kept = OrderedDict(sorted(partition.kept.items(), key=lambda item: item[1].touched_ms))
-        partition.changed.clear()
-        partition.quotas.restored()
+        partition.restored()
         loading = [kept for kept in partition.kept.values() if kept.loading]
-        return Decision(wanted=tuple(HistoryWanted(kept.user, kept.conversation) for kept in loading))
+        return Decision(wanted=tuple(map(_wanted, loading)))
 
     def revoked(self, place: Place) -> None:
         self._partitions.pop(place, None)
@@ -269,32 +265,22 @@ class Intake(Stage):
                 yield Output(place, "", Tick())
 
 
-def _parked_bytes(kept: ConversationKept | None) -> int:
-    return sum(PARKED_COST_BYTES + text_bytes(parked.message) for parked in kept.parked) if kept else 0
-
-
-def _later(kept: ConversationKept, now_ms: int) -> int:
-    """The log time, but later than the last deletion: two records may have the same millisecond."""
-    return max(now_ms, kept.deleted_ms + 1)
-
-
-def lost(kept: ConversationKept, now_ms: int) -> bool:
-    """Whether the open reply's end will never be told: the log has forgotten all of it, long after its deadline."""
-    return kept.open_reply is not None and abs(now_ms - created_ms(kept.open_reply)) > RESUME_WINDOW_MS
-
-
-def _forget_idle(partition: Partition, now_ms: int) -> None:
-    partition.quotas.forget_idle(now_ms)
-    while partition.kept:
-        key, kept = next(iter(partition.kept.items()))
-        if now_ms - kept.touched_ms < KEPT_IDLE_MS:
-            return
-        if kept.parked or (kept.open_reply and not lost(kept, now_ms)):
-            partition.put(replace(kept, touched_ms=now_ms))
-        else:
-            partition.drop(key)
-
-
 def _joined(decisions: Iterable[Decision]) -> Decision:
     parts = list(decisions)
-    return Decision(tuple(o for d in parts for o in d.first), tuple(o for d in parts for o in d.then))
+    first, then = tuple(o for d in parts for o in d.first), tuple(o for d in parts for o in d.then)
+    return Decision(first, then, wanted=tuple(w for d in parts for w in d.wanted))
+
+
+def _unknown(posted: MessagePosted, now_ms: int) -> ConversationKept:
+    """A conversation that nothing is known of; of one that is not stored there is nothing to know."""
+    stored = not posted.messages
+    return ConversationKept(posted.user, posted.conversation, now_ms, False, (), (), None, (), dropped=stored)
+
+
+def _wanted(kept: ConversationKept) -> HistoryWanted:
+    return HistoryWanted(kept.user, kept.conversation, kept.branch, kept.deleted_ms)
+
+
+def _merged(older: Iterable[ClientKey], newer: Iterable[ClientKey]) -> tuple[ClientKey, ...]:
+    """The keys of the store and those that are known here, each once, in the order of their use."""
+    return tuple({key.key: key for key in (*older, *newer)}.values())[-MOST_KEYS:]

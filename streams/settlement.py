@@ -101,6 +101,8 @@ def assistant_turn(watched: Watched, accepted: Accepted, ended_ms: int) -> TurnS
         prompt_tokens=accepted.prompt_tokens,
         completion_tokens=len(reply.ids),
         posted_ms=accepted.posted_ms,
+        client_key=accepted.client_key,
+        body_hash=accepted.body_hash,
     )
 
 

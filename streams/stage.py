@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from schemas.events import Origin
-from schemas.ids import ConversationId, ReplyId, UserId
+from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from topics.log import Place, Position
 from topics.outputs import Output, reply_of_key
 
@@ -35,10 +35,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class HistoryWanted:
-    """Intake asks its shell to read a conversation and append what the store holds as HistoryLoaded."""
+    """Intake asks its shell to read a conversation and append what the store holds as HistoryLoaded: of the branch that
+    ends in `leaf`, None for the newest message. A store that has not heard of the deletion at `deleted_ms` yet, 0 if
+    there was none, is not to be believed.
+    """
 
     user: UserId
     conversation: ConversationId
+    leaf: MessageId | None = None
+    deleted_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

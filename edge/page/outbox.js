@@ -8,7 +8,10 @@ const MOST_TRIES = 8;
 const PENDING = "pending ";
 const DRAFT = "draft ";
 
-/** The message `{key, text, model, reply}` of a conversation that may not be saved yet; null when there is none. */
+/**
+ * The message `{key, text, model, parent, reply}` of a conversation that may not be saved yet; null when there is none.
+ * One without a text asks for another answer to its parent.
+ */
 export function pendingOf(conversation) {
   return JSON.parse(sessionStorage.getItem(PENDING + conversation));
 }
@@ -35,9 +38,9 @@ export function forgetAll() {
 }
 
 /** The id of the reply. A lost answer is asked for again with the same key. Throws Refusal or Unreachable. */
-export async function post(api, conversation, { key, text, model }, { onBroken, signal }) {
+export async function post(api, conversation, { key, text, model, parent }, { onBroken, signal }) {
   const path = `/v1/conversations/${encodeURIComponent(conversation)}/messages`;
-  const options = { body: model ? { text, model } : { text }, headers: { "Idempotency-Key": key }, signal };
+  const options = { body: { text, model, parent }, headers: { "Idempotency-Key": key }, signal };
   for (let tries = 1; ; tries += 1) {
     try {
       return (await api.ask("POST", path, options)).reply;

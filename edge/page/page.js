@@ -23,6 +23,7 @@ const talk = new Talk(api, {
   running: (running) => composer.running(running),
   ended: () => sidebar.refresh(),
   returned: (text) => composer.put(text),
+  model: chosenModel,
   titled: (text) => entitle(sidebar.titleOf(talk.conversation) ?? text),
 });
 let opened = false;
@@ -74,9 +75,12 @@ function forgotten(conversation) {
 }
 
 function send(text) {
-  const choice = byId("model");
-  talk.send(text, byId("model-choice").hidden ? undefined : choice.value);
+  talk.send(text, chosenModel());
   toEnd();
+}
+
+function chosenModel() {
+  return byId("model-choice").hidden ? undefined : byId("model").value;
 }
 
 async function offerModels() {

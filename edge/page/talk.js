@@ -2,6 +2,7 @@
 // One life per conversation: opening another aborts whatever this one still waits for; the replies go on without it.
 
 import { explain, Refusal, Unreachable } from "./api.js";
+import { arrived, backToComposer, cutAfter, inPlace, offerTools, offerToolsOnceSaved } from "./branches.js";
 import { announce, byId, newId } from "./dom.js";
 import { follow } from "./follow.js";
 import { AssistantMessage, userMessage } from "./messages.js";
@@ -17,9 +18,14 @@ export class Talk {
   #list = byId("messages");
   #life = new AbortController();
   #running = null;
+  /** Whether an older branch is shown, so that what is sent has to say what it follows. */
+  #aside = false;
   #hears;
 
-  /** `hears` gets `started(conversation, text)`, `running(boolean)`, `ended()`, `titled(text)`, `returned(text)`. */
+  /**
+   * `hears` gets `started(conversation, text)`, `running(boolean)`, `ended()`, `titled(text)`, `returned(text)`, and
+   * is asked for the `model()` that is chosen.
+   */
   constructor(api, hears) {
     this.#api = api;
     this.#hears = hears;
@@ -43,6 +49,7 @@ export class Talk {
     this.#life = new AbortController();
     this.#rest();
     this.#list.replaceChildren();
+    this.#aside = false;
     byId("note").textContent = "";
     byId("earlier").hidden = true;
   }
@@ -54,8 +61,52 @@ export class Talk {
       this.conversation = newId();
       this.#hears.started(this.conversation, text);
     }
+    const parent = this.#aside ? this.#list.lastElementChild?.dataset.id : undefined;
     this.#list.append(userMessage(text));
-    return this.#run({ key: newId(), text, model });
+    return this.#run({ key: newId(), text, model, parent });
+  }
+
+  /** What a message's tools do. */
+  #tools = {
+    ask: ({ text, parent }) => this.#guarded(() => this.#branch({ key: newId(), text, parent, model: this.#hears.model() })),
+    through: (id, direction) => this.#guarded(() => this.#through(id, direction)),
+  };
+
+  async #branch(message) {
+    if (this.isRunning) return;
+    byId("note").textContent = "";
+    await this.#goTo(message);
+    backToComposer();
+    await this.#run(message);
+  }
+
+  /** Shows the branch that the message follows, and the message. */
+  async #goTo({ text, parent }) {
+    const { signal } = this.#life;
+    if (parent && !cutAfter(this.#list, parent)) {
+      this.#show(await this.#page(signal, { through: parent }));
+      cutAfter(this.#list, parent);
+    }
+    if (text !== undefined) this.#list.append(userMessage(text));
+  }
+
+  async #through(id, direction) {
+    if (this.isRunning) return;
+    const page = await this.#page(this.#life.signal, { through: id });
+    inPlace(this.#list, page.messages.find((one) => one.id === id) ?? { id, siblings: [] }, () => this.#show(page));
+    this.#aside = true;
+    arrived(this.#list, id, direction);
+  }
+
+  #show(page) {
+    this.#list.replaceChildren(...page.messages.map((one) => this.#saved(one)));
+    this.#offerEarlier(page.next);
+  }
+
+  #saved(message) {
+    const element = savedMessage(message);
+    offerTools(element, message, this.#tools);
+    return element;
   }
 
   /** Asks for the end of the reply that is being written. */
@@ -76,23 +127,24 @@ export class Talk {
     const pending = pendingOf(this.conversation);
     signal.throwIfAborted();
     const answered = new Set(page.messages.filter((one) => one.role === "assistant").map((one) => one.reply));
-    this.#list.append(...page.messages.map(savedMessage));
-    this.#offerEarlier(page.next);
+    this.#show(page);
     const last = page.messages.at(-1);
     this.#hears.titled(page.messages[0]?.text ?? pending?.text ?? "");
     const open = last?.role === "user" && last.reply && !answered.has(last.reply) ? last : null;
     if (pending && answered.has(pending.reply)) forget(this.conversation);
     else if (pending) {
-      if (open?.text !== pending.text) this.#list.append(userMessage(pending.text));
+      if (pending.text === undefined || open?.text !== pending.text) await this.#goTo(pending);
       await this.#run(pending);
     } else if (open) await this.#run({ key: newId(), text: open.text, reply: open.reply });
     else if (page.messages.length === 0) byId("note").textContent = "There is no such conversation. Write to begin it.";
   }
 
-  async #page(signal, before = "") {
-    const path = `/v1/conversations/${encodeURIComponent(this.conversation)}?limit=${PAGE}`;
+  /** `from`: nothing, or `{ before }` or `{ through }` a message. */
+  async #page(signal, from = {}) {
+    const asked = new URLSearchParams({ limit: PAGE, ...from });
+    const path = `/v1/conversations/${encodeURIComponent(this.conversation)}?${asked}`;
     try {
-      return await this.#api.ask("GET", before ? `${path}&before=${encodeURIComponent(before)}` : path, { signal });
+      return await this.#api.ask("GET", path, { signal });
     } catch (error) {
       if (error instanceof Refusal && error.status === 404) return { messages: [], next: null };
       throw error;
@@ -106,9 +158,9 @@ export class Talk {
 
   async #earlier() {
     const scroller = byId("scroller");
-    const page = await this.#page(this.#life.signal, byId("earlier").value);
+    const page = await this.#page(this.#life.signal, { before: byId("earlier").value });
     const fromEnd = scroller.scrollHeight - scroller.scrollTop;
-    this.#list.prepend(...page.messages.map(savedMessage));
+    this.#list.prepend(...page.messages.map((one) => this.#saved(one)));
     this.#offerEarlier(page.next);
     scroller.scrollTop = scroller.scrollHeight - fromEnd;
   }
@@ -118,14 +170,17 @@ export class Talk {
     const { signal } = this.#life;
     const shown = new AssistantMessage();
     const running = { message, shown, stopped: false };
+    this.#aside = false;
     this.#running = running;
     this.#hears.running(true);
+    this.#list.classList.add("running");
     this.#list.append(shown.element);
     shown.become("sending");
     try {
       await this.#posted(running, signal);
       await this.#followed(message.reply, shown, signal);
-      if (shown.state === "shed" || shown.state === "failed") this.#offerAgain(shown, fresh(message), shown.retryAfterS);
+      if (shown.state === "shed" || shown.state === "failed") this.#offerAgain(shown, anew(message, shown), shown.retryAfterS);
+      this.#guarded(() => offerToolsOnceSaved(this.#list, message.reply, () => this.#page(signal), this.#tools, signal));
     } catch (error) {
       if (!signal.aborted) this.#refused(error, shown, message);
     }
@@ -148,7 +203,10 @@ export class Talk {
   async #followed(reply, shown, signal) {
     const onBroken = () => shown.become(navigator.onLine ? "reconnecting" : "offline");
     const onOpen = () => shown.connected();
-    const onEvent = (type, data) => shown.take(type, data);
+    const onEvent = (type, data) => {
+      if (type === "accepted") named(shown, data);
+      shown.take(type, data);
+    };
     try {
       const end = await follow(this.#api, reply, { onEvent, onOpen, onBroken, signal });
       shown.end(end?.type ?? "finished", end?.data);
@@ -166,13 +224,13 @@ export class Talk {
     shown.refused(explain(error));
     if (error.code === "conversation_busy") shown.also("Show that reply", () => this.#instead(message.text));
     if (!lost) forget(this.conversation);
-    if (HOPELESS.has(error.status)) this.#hears.returned(message.text);
+    if (HOPELESS.has(error.status) && message.text) this.#hears.returned(message.text);
     else this.#offerAgain(shown, lost ? message : fresh(message), error.retryAfterS ?? 0);
   }
 
   /** Goes to the conversation as it is now; what was not sent goes back to where it was written. */
   #instead(text) {
-    this.#hears.returned(text);
+    if (text) this.#hears.returned(text);
     return this.open(this.conversation);
   }
 
@@ -188,6 +246,7 @@ export class Talk {
 
   #rest() {
     this.#running = null;
+    this.#list.classList.remove("running");
     this.#hears.running(false);
   }
 
@@ -202,8 +261,21 @@ export class Talk {
 }
 
 /** The same words as a message of their own. */
-function fresh({ text, model }) {
-  return { key: newId(), text, model };
+function fresh({ text, model, parent }) {
+  return { key: newId(), text, model, parent };
+}
+
+/** Another answer to a question that is saved; else the same words again. */
+function anew(message, { question }) {
+  return question ? { key: newId(), model: message.model, parent: question } : fresh(message);
+}
+
+/** The messages of a reply have ids, by which they are found again. */
+function named(shown, { user_message: question, assistant_message: answer }) {
+  shown.question = question;
+  shown.element.dataset.id = answer;
+  const before = shown.element.previousElementSibling;
+  if (question && before?.classList.contains("user")) before.dataset.id = question;
 }
 
 function savedMessage({ role, text, status }) {

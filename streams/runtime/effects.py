@@ -10,7 +10,7 @@ from schemas.codec import CodecError
 from schemas.events import GenerateRequested, HistoryLoaded, Origin
 from schemas.reply_records import Failed
 from streams.admission import MOST_KEYS
-from streams.bounds import LONGEST_NAME_BYTES, newest_turns
+from streams.bounds import LONGEST_NAME_BYTES, MOST_SYSTEM_BYTES, newest_turns
 from streams.runtime.requests import Requests
 from streams.stage import ContinuationWanted, HistoryWanted, Wanted
 from topics.catalog import DAY, LARGEST_REQUEST
@@ -41,14 +41,18 @@ class Effects:
         return self._continuation(wanted)
 
     def _history(self, wanted: HistoryWanted) -> Output:
-        since = self.now_ms() - KEYS_REMEMBERED_MS
+        since, conversation = self.now_ms() - KEYS_REMEMBERED_MS, (wanted.user, wanted.conversation)
         try:
-            history = self.store.history(wanted.user, wanted.conversation, self.limit_tokens, since)
+            if wanted.deleted_ms > (self.store.deleted_ms(*conversation) if wanted.deleted_ms else 0):
+                raise Unavailable("the store has not heard yet that the conversation was deleted")
+            history = self.store.history(*conversation, self.limit_tokens, since, wanted.leaf)
             turns = newest_turns(history.turns, self.limit_tokens)
             keys = tuple(key for key in history.keys if len(key.key) <= LONGEST_NAME_BYTES)[-MOST_KEYS:]
-            loaded = HistoryLoaded(wanted.user, wanted.conversation, True, turns, keys)
+            found = history.found
+            system = history.system if len(history.system.encode()) <= MOST_SYSTEM_BYTES else ""
+            loaded = HistoryLoaded(*conversation, True, turns, keys, wanted.leaf, found, system)
         except Unavailable:
-            loaded = HistoryLoaded(wanted.user, wanted.conversation, False, (), ())
+            loaded = HistoryLoaded(*conversation, False, (), (), wanted.leaf)
         return self.routes.message(wanted.user, loaded)
 
     def _continuation(self, wanted: ContinuationWanted) -> Output:

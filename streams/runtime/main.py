@@ -76,7 +76,7 @@ class Cell:
 
 
 def intake(cell: Cell, _: Incarnation) -> Stage:
-    return Intake(cell.models, cell.routes)
+    return Intake(cell.models, cell.routes, cell.streams.active_cache)
 
 
 def router(cell: Cell, _: Incarnation) -> Stage:

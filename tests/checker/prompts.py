@@ -1,7 +1,8 @@
 """What replicas were asked, against what the log says was said before: exact token ids, none left out.
 
-A prompt has the turns of its conversation in their order, each by the ids that it was saved with; a continuation has
-the prompt of the first attempt, and the tokens that the log had accepted by then.
+A prompt has the turns of its conversation in their order, each by the ids that it was saved with, but for answers that
+failed and for flagged ones with their questions; a continuation has the prompt of the first attempt, and the tokens
+that the log had accepted by then.
 """
 
 from __future__ import annotations
@@ -48,8 +49,11 @@ def _before(
     turns: list[tuple[int, ...]] = []
     for each in sorted(earlier, key=_began):
         if each.accepted and (each.accepted.user, each.accepted.conversation) == conversation:
-            messages = (each.accepted.user_message, *((each.accepted.assistant_message,) if each is not this else ()))
-            turns += [unpack_ids(saved[message].turn.token_ids) for message in messages if message in saved]
+            question, answer = each.accepted.user_message, each.accepted.assistant_message
+            status = saved[answer].turn.status if answer in saved and each is not this else None
+            messages = {"complete": (question, answer), "stopped": (question, answer), "flagged": ()}
+            there = messages.get(status or "", (question,))
+            turns += [unpack_ids(saved[message].turn.token_ids) for message in there if message in saved]
     return [turn for turn in turns if turn]
 
 

@@ -64,6 +64,10 @@ def content(store: Store, user: UserId) -> object:
         store.history(user, C1, 10**6),
         store.conversations(user, 100),
         store.messages(user, C1, 100),
+        store.path(user, C1, 100),
+        store.system(user, C1),
+        store.tip(user, C1, MessageId("u-0")),
+        store.children(user, C1, [None, MessageId("u-3")]),
         store.conversation(user, C1),
         store.deleted_ms(user, C1),
         [store.turns_of_reply(user, ReplyId(f"r-{n}")) for n in range(5)],
@@ -108,6 +112,67 @@ def test_the_newer_version_of_a_message_stays_and_keeps_its_place(store: Store) 
     assert [turn.status for turn in history.turns] == ["complete", "flagged", "complete", "complete"]
 
 
+def branched(n: int, parent: str | None, system: str | None = None) -> list[SavedAt]:
+    """The n-th exchange, but as one that follows another message than the one before it."""
+    question, answer = exchange(n)
+    assert isinstance(question.saved, TurnSaved)
+    turn = dataclasses.replace(question.saved.turn, parent=None if parent is None else MessageId(parent))
+    return [SavedAt(question.offset, dataclasses.replace(question.saved, turn=turn, system=system)), answer]
+
+
+def again(n: int, question: str) -> SavedAt:
+    """The n-th answer, to an earlier question and under a key of its own."""
+    answer = exchange(n)[1]
+    assert isinstance(answer.saved, TurnSaved)
+    turn = dataclasses.replace(answer.saved.turn, parent=MessageId(question))
+    saved = dataclasses.replace(answer.saved, turn=turn, client_key=f"key-{n}", body_hash=f"hash-{n}")
+    return SavedAt(answer.offset, saved)
+
+
+def test_a_branch_is_a_message_and_all_that_it_follows(store: Store) -> None:
+    store.save([*exchanges(2), *branched(2, "a-0"), again(3, "u-1")])
+    assert names(store.path(ADA, C1, 100)) == ["u-0", "a-0", "u-1", "a-3"]
+    assert names(store.path(ADA, C1, 100, MessageId("a-2"))) == ["u-0", "a-0", "u-2", "a-2"]
+    assert names(store.path(ADA, C1, 3, MessageId("a-1"))) == ["a-0", "u-1", "a-1"]
+    assert store.path(ADA, C1, 100, MessageId("a-9")) == store.path(ADA, C2, 100, MessageId("a-1")) == ()
+
+
+def test_history_is_of_one_branch_and_its_keys_are_of_all(store: Store) -> None:
+    store.save([*exchanges(1), *branched(1, None), again(2, "u-0")])
+    history = store.history(ADA, C1, 100, leaf=MessageId("a-1"))
+    assert (names(history.turns), history.found) == (["u-1", "a-1"], True)
+    assert [key.key for key in history.keys] == ["key-0", "key-1", "key-2"]
+    assert names(store.history(ADA, C1, 3, leaf=MessageId("a-0")).turns) == ["a-0"]
+    assert not store.history(ADA, C1, 100, leaf=MessageId("a-7")).found
+    assert store.reply_for_key(ADA, C1, "key-2") == ClientKey("key-2", "hash-2", ReplyId("r-2"))
+
+
+def test_what_follows_a_message_is_told_oldest_first_and_the_newest_is_gone_on_with(store: Store) -> None:
+    store.save([*branched(4, None), again(3, "u-0"), *exchanges(2), *branched(2, "a-3")])
+    children = {None: ("u-0", "u-4"), "u-0": ("a-0", "a-3"), "a-9": ()}
+    assert store.children(ADA, C1, [None, MessageId("u-0"), MessageId("a-9")]) == children
+    tips = [store.tip(ADA, C1, MessageId(m)) for m in ("u-0", "a-0", "a-3", "u-4", "a-9")]
+    assert tips == ["a-2", "a-1", "a-2", "a-4", None]
+    assert store.tip(BOB, C1, MessageId("u-0")) is None
+
+
+def test_the_system_prompt_is_the_one_that_was_given_last(store: Store) -> None:
+    store.save([*branched(1, "a-0", "be brief"), *branched(0, None, "be loud"), *exchange(2)])
+    assert store.system(ADA, C1) == store.history(ADA, C1, 0).system == "be brief"
+    store.save(branched(3, "a-2", ""))
+    assert store.system(ADA, C1) == store.system(BOB, C1) == ""
+    store.save([deleted(1100, 90), *branched(4, None)])
+    assert store.system(ADA, C1) == ""
+
+
+def test_parents_that_go_round_end_somewhere(store: Store) -> None:
+    question, answer = branched(0, "a-0")
+    store.save([question, answer])
+    assert names(store.path(ADA, C1, 3)) == ["a-0", "u-0", "a-0"]
+    assert store.tip(ADA, C1, MessageId("u-0")) in ("u-0", "a-0")
+    assert len(store.history(ADA, C1, 5).turns) <= 5
+
+
 def test_conversations_come_newest_first_and_page_by_page(store: Store) -> None:
     store.save(exchange(0, conversation=C1) + exchange(1, conversation=C2) + exchange(2, conversation=C1))
     newest, oldest = store.conversations(ADA, 10)
@@ -148,7 +213,9 @@ def test_two_users_conversations_of_one_name_never_meet(store: Store) -> None:
 
 def test_what_is_unknown_is_empty(store: Store) -> None:
     nobody = UserId("nobody")
-    assert content(store, nobody) == (store.history(nobody, C2, 1), (), (), None, 0, [()] * 5, [None] * 5)
+    childless = {None: (), "u-3": ()}
+    lists, none = ((), (), (), "", None, childless, None, 0), ([()] * 5, [None] * 5)
+    assert content(store, nobody) == (store.history(nobody, C2, 1), *lists, *none)
     assert store.history(nobody, C1, 100).turns == store.history(nobody, C1, 100).keys == ()
     store.save(exchanges(1))
     assert store.messages(ADA, C1, 10, before=MessageId("unknown")) == ()

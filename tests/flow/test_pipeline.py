@@ -89,6 +89,11 @@ class Pipeline(Cell):
         watch = Watch(self.log, Decoder(self.log, CODEC), identity)
         self.replicas[slot] = replica, Beats(replica, watch, outbox(), print)
 
+    def uses(self, name: str, stage: Callable[[], Stage]) -> None:
+        """From now on that is the stage of that name."""
+        self._stages[name] = stage
+        self.start_again(name)
+
     def start_again(self, name: str) -> None:
         self._runners[name] = self._runner(name)
 

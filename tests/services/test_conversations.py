@@ -98,3 +98,24 @@ def test_a_deletion_that_finds_intake_dead_is_done_when_it_is_back(paced: Mended
         assert asked.result().status_code in (204, 503)
     paced.until(lambda: wendy.ask("GET", path("waits"), 1).status_code == 404)
     assert event_of(wendy.follow(reply)[-1]) in ("stopped", "finished")
+
+
+def test_branches_are_answered_shown_and_gone_on_with_at_both_edges(paced: MendedStack, wendy: Client) -> None:
+    wendy.follow(wendy.say("tree", "one", system="Be brief."))
+    paced.until(lambda: len(said(wendy, "tree")) == 2)
+    question, answer = wendy.messages("tree")
+    again = wendy.ask("POST", f"{path('tree')}/messages", 1, json={"parent": question["id"]})
+    assert again.status_code == 202
+    wendy.follow(again.json()["reply"])
+    paced.until(lambda: len(wendy.messages("tree")[-1]["siblings"]) == 2)
+    wendy.follow(wendy.say("tree", "other", parent="root"))
+    paced.until(lambda: said(wendy, "tree") == ["other", "other"])
+    wendy.follow(wendy.say("tree", "on", edge=1, parent=answer["id"]))
+    paced.until(lambda: said(wendy, "tree") == ["one", "one", "on", "on"])
+    for edge in (0, 1):
+        page = wendy.ask("GET", path("tree"), edge, params={"through": again.json()["reply"].replace("r", "a-", 1)})
+        assert page.status_code == 400, "a reply is no message"
+        shown = wendy.ask("GET", path("tree"), edge).json()
+        assert (shown["system"], [len(one["siblings"]) for one in shown["messages"]]) == ("Be brief.", [2, 2, 1, 1])
+    refused = wendy.post("tree", "lost", parent="u-nowhere")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "parent_not_found")

@@ -13,7 +13,7 @@ from functools import partial
 from schemas.events import SupervisorBeat
 from schemas.ids import ConversationId, UserId, created_ms
 from schemas.tokenizer import ChatTokenizer
-from streams.intake import KEPT_IDLE_MS
+from streams.active import KEPT_IDLE_MS
 from streams.supervisor import CANCEL_AFTER_S, MOST_ATTEMPTS
 from tests.checker.history import Asked, History, Undisturbed, Waits, read_entries, read_records
 from tests.checker.rules import check

@@ -106,6 +106,10 @@ class SimStore:
         self._check()
         return self.inner.history(*args)
 
+    def deleted_ms(self, *args: Any) -> int:
+        self._check()
+        return self.inner.deleted_ms(*args)
+
     def _check(self) -> None:
         if self._world.now_ms < self.down_until:
             raise Unavailable("the store is down")

@@ -31,7 +31,8 @@ DAY_MS = 86_400_000
 BATCH_BYTES, ROW_BYTES = 32_768, 100  # Cassandra refuses batches over 50 KiB unless it is told otherwise
 LONGEST_S = 630_720_000  # that Cassandra lets a row live
 
-_NEWEST = Cursor(2**63 - 1, ConversationId(""))
+_MOST = 2**63 - 1
+_NEWEST = Cursor(_MOST, ConversationId(""))
 
 Key: TypeAlias = tuple[UserId, ConversationId]
 Call: TypeAlias = tuple[str, tuple[object, ...]]
@@ -92,16 +93,47 @@ class CassandraStore:
     def empty(self) -> bool:
         return self._session.first(cql.ANYTHING) is None
 
-    def history(self, user: UserId, conversation: ConversationId, limit_tokens: int, keys_since_ms: int = 0) -> History:
-        newest: list[TurnSaved] = []
-        for _, tokens, record in self._session.rows(cql.NEWEST, user, conversation, page=50):
-            limit_tokens -= tokens
-            if limit_tokens < 0:
-                break
-            newest.append(self._codec.decode(record))
+    def history(
+        self,
+        user: UserId,
+        conversation: ConversationId,
+        limit_tokens: int,
+        keys_since_ms: int = 0,
+        leaf: MessageId | None = None,
+    ) -> History:
+        found = leaf is None or self.has_message(user, conversation, leaf)
+        turns = self._branch(user, conversation, _MOST, limit_tokens, leaf)
         keyed = self._session.rows(cql.KEYS, user, conversation, keys_since_ms)
         keys = tuple(ClientKey(key, body_hash or "", ReplyId(reply)) for key, body_hash, reply in keyed if key)
-        return History(tuple(saved.turn for saved in reversed(newest)), keys)
+        return History(tuple(saved.turn for saved in turns), keys, self.system(user, conversation), found)
+
+    def path(
+        self, user: UserId, conversation: ConversationId, limit: int, leaf: MessageId | None = None
+    ) -> tuple[TurnSaved, ...]:
+        return self._branch(user, conversation, limit, _MOST, leaf)
+
+    def tip(self, user: UserId, conversation: ConversationId, through: MessageId) -> MessageId | None:
+        place = self._session.first(cql.POSTED, user, conversation, through)
+        if place is None:
+            return None
+        newest: dict[str, str] = {}
+        for message, parent in self._session.rows(cql.TREE_SINCE, user, conversation, place[0], page=1000):
+            newest.setdefault(parent, message)
+        tip: str = through
+        while child := newest.pop(tip, None):  # each once: parents may go round
+            tip = child
+        return MessageId(tip)
+
+    def children(
+        self, user: UserId, conversation: ConversationId, parents: Iterable[MessageId | None]
+    ) -> dict[MessageId | None, tuple[MessageId, ...]]:
+        asked = list(dict.fromkeys(parents))
+        found = self._session.each([(cql.CHILDREN, (user, conversation, parent or "")) for parent in asked])
+        return {parent: in_order(rows) for parent, rows in zip(asked, found, strict=True)}
+
+    def system(self, user: UserId, conversation: ConversationId) -> str:
+        found = self._session.first(cql.SYSTEM, user, conversation)
+        return found[0] if found else ""
 
     def conversations(self, user: UserId, limit: int, before: Cursor | None = None) -> tuple[Conversation, ...]:
         found: list[Conversation] = []
@@ -160,6 +192,28 @@ class CassandraStore:
     def close(self) -> None:
         self._session.close()
 
+    def _branch(
+        self, user: UserId, conversation: ConversationId, most: int, tokens: int, leaf: MessageId | None
+    ) -> tuple[TurnSaved, ...]:
+        """One pass from the newest on: a parent was posted before what follows it."""
+        place = (_MOST,) if leaf is None else self._session.first(cql.POSTED, user, conversation, leaf)
+        if place is None:
+            return ()
+        newest_first: list[TurnSaved] = []
+        wanted: str | None = leaf
+        rows = self._session.rows(cql.BRANCH, user, conversation, place[0], page=50)
+        for message, parent, of_turn, record in rows:
+            if wanted is not None and message != wanted:
+                continue
+            tokens -= of_turn
+            if tokens < 0 or len(newest_first) == most:
+                break
+            newest_first.append(self._codec.decode(record))
+            wanted = parent
+            if not wanted:
+                break
+        return tuple(reversed(newest_first))
+
     def _line(self, user: UserId, conversation: ConversationId) -> Line | None:
         row = self._session.first(cql.LINE, user, conversation)
         return Line.of(row) if row else None
@@ -196,6 +250,8 @@ class CassandraStore:
                 place = (saved.user, days_of(saved.reply))
                 values = (*place, saved.reply, saved.conversation, at_ms, offset, seconds)
                 replies.setdefault(place, {})[saved.reply] = (cql.SAVE_REPLY, values)
+                if saved.system is not None:
+                    calls.append((cql.SAVE_SYSTEM, (*key, at_ms, saved.reply, saved.system, offset, seconds)))
             for renamed, offset in change.names:
                 if renamed.at_ms > change.gone_ms:
                     calls.append((cql.RENAME, (*key, renamed.at_ms, offset, renamed.title, offset)))
@@ -208,7 +264,7 @@ class CassandraStore:
         place = (saved.user, saved.conversation, posted_ms(saved), saved.reply, turn.role, turn.message)
         tokens, title = len(turn.token_ids) // 4, title_of(turn.text)
         keyed = (saved.client_key or UNSET_VALUE, saved.body_hash or UNSET_VALUE)
-        return (*place, saved.created_ms, tokens, title, *keyed, self._codec.encode(saved))
+        return (*place, saved.created_ms, tokens, title, *keyed, turn.parent or "", self._codec.encode(saved))
 
     def _seconds_left(self, at_ms: int) -> int | None:
         """How long what was posted then is still kept; 0 for ever, None no longer."""
@@ -251,6 +307,12 @@ def in_batches(calls: Sequence[Call]) -> Iterator[list[Call]]:
         room -= size
     if batch:
         yield batch
+
+
+def in_order(rows: Iterable[tuple[Any, ...]]) -> tuple[MessageId, ...]:
+    """Messages of rows (posted_ms, reply, role, message), oldest first, a question before its answer."""
+    ordered = sorted(rows, key=lambda row: (row[0], row[1], row[2] != "user", row[3]))
+    return tuple(MessageId(message) for _, _, _, message in ordered)
 
 
 def days_of(reply: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 _TURNS = """
 CREATE TABLE IF NOT EXISTS turns (
     user text, conversation text, posted_ms bigint, reply text, role text, message text,
-    created_ms bigint, tokens int, title text, client_key text, body_hash text, record blob,
+    created_ms bigint, tokens int, title text, client_key text, body_hash text, parent text, record blob,
     PRIMARY KEY ((user, conversation), posted_ms, reply, role, message)
 ) WITH CLUSTERING ORDER BY (posted_ms DESC, reply DESC, role ASC, message DESC)
   AND compaction = {'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L4'}
@@ -21,6 +21,7 @@ CREATE TABLE IF NOT EXISTS turns (
 """
 _BY_KEY = "CREATE INDEX IF NOT EXISTS turns_by_key ON turns (client_key) USING 'sai'"
 _BY_MESSAGE = "CREATE INDEX IF NOT EXISTS turns_by_message ON turns (message) USING 'sai'"
+_BY_PARENT = "CREATE INDEX IF NOT EXISTS turns_by_parent ON turns (parent) USING 'sai'"
 _REPLIES = """
 CREATE TABLE IF NOT EXISTS replies (
     user text, days text, reply text, conversation text, posted_ms bigint,
@@ -32,6 +33,12 @@ CREATE TABLE IF NOT EXISTS names (
     user text, conversation text, renamed_ms bigint, offset bigint, title text,
     PRIMARY KEY ((user, conversation), renamed_ms, offset)
 ) WITH CLUSTERING ORDER BY (renamed_ms DESC, offset DESC)
+"""
+_SYSTEMS = """
+CREATE TABLE IF NOT EXISTS systems (
+    user text, conversation text, posted_ms bigint, reply text, system text,
+    PRIMARY KEY ((user, conversation), posted_ms, reply)
+) WITH CLUSTERING ORDER BY (posted_ms DESC, reply DESC)
 """
 _CONVERSATIONS = """
 CREATE TABLE IF NOT EXISTS conversations (
@@ -47,7 +54,9 @@ CREATE TABLE IF NOT EXISTS recent (
 """
 
 # The n-th takes a keyspace from schema version n to n + 1; each statement may be run again.
-STEPS: tuple[tuple[str, ...], ...] = ((_TURNS, _BY_KEY, _BY_MESSAGE, _REPLIES, _NAMES, _CONVERSATIONS, _RECENT),)
+STEPS: tuple[tuple[str, ...], ...] = (
+    (_TURNS, _BY_KEY, _BY_MESSAGE, _BY_PARENT, _REPLIES, _NAMES, _SYSTEMS, _CONVERSATIONS, _RECENT),
+)
 
 VERSIONS = "CREATE TABLE IF NOT EXISTS schema_version (id int PRIMARY KEY, version int)"
 VERSION = "SELECT version FROM schema_version WHERE id = 0"
@@ -56,11 +65,14 @@ SET_VERSION = "INSERT INTO schema_version (id, version) VALUES (0, ?)"
 # What is saved, at its offset; `0` seconds to live are for ever.
 SAVE = """
 INSERT INTO turns (user, conversation, posted_ms, reply, role, message,
-                   created_ms, tokens, title, client_key, body_hash, record)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?
+                   created_ms, tokens, title, client_key, body_hash, parent, record)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?
 """
 SAVE_REPLY = """
 INSERT INTO replies (user, days, reply, conversation, posted_ms) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?
+"""
+SAVE_SYSTEM = """
+INSERT INTO systems (user, conversation, posted_ms, reply, system) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?
 """
 RENAME = "INSERT INTO names (user, conversation, renamed_ms, offset, title) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?"
 
@@ -69,6 +81,7 @@ DELETED_AT = "UPDATE conversations USING TIMESTAMP ? SET deleted_ms = ? WHERE us
 DELETE = (
     "DELETE FROM turns WHERE user = ? AND conversation = ? AND posted_ms <= ?",
     "DELETE FROM names WHERE user = ? AND conversation = ? AND renamed_ms <= ?",
+    "DELETE FROM systems WHERE user = ? AND conversation = ? AND posted_ms <= ?",
 )
 REPLIES_UNTIL = "SELECT reply FROM turns WHERE user = ? AND conversation = ? AND posted_ms <= ?"
 DELETE_REPLY = "DELETE FROM replies WHERE user = ? AND days = ? AND reply = ?"
@@ -96,6 +109,12 @@ SELECT updated_ms, conversation FROM recent WHERE user = ? AND (updated_ms, conv
 """
 NEWEST = "SELECT message, tokens, record FROM turns WHERE user = ? AND conversation = ?"
 NEWEST_FROM = f"{NEWEST} AND posted_ms <= ?"
+BRANCH = "SELECT message, parent, tokens, record FROM turns WHERE user = ? AND conversation = ? AND posted_ms <= ?"
+TREE_SINCE = "SELECT message, parent FROM turns WHERE user = ? AND conversation = ? AND posted_ms >= ?"
+CHILDREN = """
+SELECT posted_ms, reply, role, message FROM turns WHERE user = ? AND conversation = ? AND parent = ?
+"""
+SYSTEM = "SELECT system FROM systems WHERE user = ? AND conversation = ? LIMIT 1"
 POSTED = "SELECT posted_ms FROM turns WHERE user = ? AND conversation = ? AND message = ?"
 KEYS = """
 SELECT client_key, body_hash, reply FROM turns WHERE user = ? AND conversation = ? AND posted_ms >= ?

@@ -32,10 +32,14 @@ class SavedAt:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What intake needs of a conversation: its newest turns, oldest first, and the client keys used in it."""
+    """What intake needs of a conversation: a branch's newest turns, oldest first, the client keys used in all of it,
+    its system prompt, and whether the message that ends the branch is there.
+    """
 
     turns: tuple[Turn, ...]
     keys: tuple[ClientKey, ...]
+    system: str = ""
+    found: bool = True
 
 
 class Cursor(NamedTuple):
@@ -64,7 +68,8 @@ class Store(Protocol):
     """Calls wait for the disk or the network: make them in a thread. All threads of a process may share a store.
 
     The turns of a conversation are ordered by when their question was posted, then by reply; the user's before the
-    assistant's. All versions of a message were posted at one time, for one reply.
+    assistant's. All versions of a message were posted at one time, for one reply. They are a tree by their parents: the
+    branch that ends in a message is that message, its parent, and so on, as far as they are there.
     """
 
     def save(self, records: Iterable[SavedAt]) -> None:
@@ -75,8 +80,32 @@ class Store(Protocol):
     def empty(self) -> bool:
         """Whether nothing was ever saved."""
 
-    def history(self, user: UserId, conversation: ConversationId, limit_tokens: int, keys_since_ms: int = 0) -> History:
-        """The newest turns whose token ids together are at most `limit_tokens`; every key posted since then."""
+    def history(
+        self,
+        user: UserId,
+        conversation: ConversationId,
+        limit_tokens: int,
+        keys_since_ms: int = 0,
+        leaf: MessageId | None = None,
+    ) -> History:
+        """The newest turns of the branch that ends in `leaf`, None for the newest message, whose token ids together
+        are at most `limit_tokens`; every key posted since then."""
+
+    def path(
+        self, user: UserId, conversation: ConversationId, limit: int, leaf: MessageId | None = None
+    ) -> tuple[TurnSaved, ...]:
+        """The last `limit` messages of the branch that ends in `leaf`, or in the newest message; oldest first."""
+
+    def tip(self, user: UserId, conversation: ConversationId, through: MessageId) -> MessageId | None:
+        """Where the branch ends that goes through this message and on to the newest child each time; None: unknown."""
+
+    def children(
+        self, user: UserId, conversation: ConversationId, parents: Iterable[MessageId | None]
+    ) -> dict[MessageId | None, tuple[MessageId, ...]]:
+        """The messages that follow each of these, oldest first; None asks for those that follow nothing."""
+
+    def system(self, user: UserId, conversation: ConversationId) -> str:
+        """The system prompt that was given last; empty: the model's own."""
 
     def conversations(self, user: UserId, limit: int, before: Cursor | None = None) -> tuple[Conversation, ...]:
         """The newest first, from after `before` on."""

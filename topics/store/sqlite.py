@@ -27,7 +27,8 @@ from topics.store.contract import Conversation, Cursor, History, SavedAt, posted
 SCHEMA_VERSION = len(sql.STEPS)
 BUSY_TIMEOUT_S = 5.0
 
-_NEWEST = Cursor(2**63 - 1, ConversationId(""))
+_MOST = 2**63 - 1
+_NEWEST = Cursor(_MOST, ConversationId(""))
 _DAMAGED = "it is damaged: stop Laneway, move it away with its -wal and -shm, start again; history builds it anew"
 _ADVICE = {
     sqlite3.SQLITE_FULL: "free some space on its disk; what could not be saved is saved then",
@@ -89,17 +90,44 @@ class SqliteStore:
     def empty(self) -> bool:
         return not self._query(sql.ANYTHING)[0][0]
 
-    def history(self, user: UserId, conversation: ConversationId, limit_tokens: int, keys_since_ms: int = 0) -> History:
-        newest: list[int] = []
+    def history(
+        self,
+        user: UserId,
+        conversation: ConversationId,
+        limit_tokens: int,
+        keys_since_ms: int = 0,
+        leaf: MessageId | None = None,
+    ) -> History:
         with self._snapshot():
-            for row, _, tokens in self._connection.execute(sql.NEWEST, (user, conversation)):
-                limit_tokens -= tokens
-                if limit_tokens < 0:
-                    break
-                newest.append(row)
-            turns = tuple(saved.turn for saved in self._records(newest))
-            keyed = self._rows(sql.KEYS, user, conversation, keys_since_ms)
-        return History(turns, tuple(_client_key(self._codec.decode(record)) for (record,) in keyed))
+            found = leaf is None or bool(self._rows(sql.POSTED, user, conversation, leaf))
+            turns = self._branch(user, conversation, sql.LONGEST_BRANCH, limit_tokens, leaf)
+            keys = self._rows(sql.KEYS, user, conversation, keys_since_ms)
+            system = self._system(user, conversation)
+        return History(tuple(saved.turn for saved in turns), tuple(ClientKey(*key) for key in keys), system, found)
+
+    def path(
+        self, user: UserId, conversation: ConversationId, limit: int, leaf: MessageId | None = None
+    ) -> tuple[TurnSaved, ...]:
+        with self._snapshot():
+            return self._branch(user, conversation, limit, _MOST, leaf)
+
+    def tip(self, user: UserId, conversation: ConversationId, through: MessageId) -> MessageId | None:
+        found = self._query(sql.TIP, user, conversation, through)
+        return MessageId(found[0][0]) if found else None
+
+    def children(
+        self, user: UserId, conversation: ConversationId, parents: Iterable[MessageId | None]
+    ) -> dict[MessageId | None, tuple[MessageId, ...]]:
+        asked = dict.fromkeys(parents)
+        found: dict[MessageId | None, list[MessageId]] = {parent: [] for parent in asked}
+        wanted = json.dumps([parent or "" for parent in asked])
+        for parent, message in self._query(sql.CHILDREN, user, conversation, wanted):
+            found[parent or None].append(message)
+        return {parent: tuple(messages) for parent, messages in found.items()}
+
+    def system(self, user: UserId, conversation: ConversationId) -> str:
+        with self._lock, self._errors():
+            return self._system(user, conversation)
 
     def conversations(self, user: UserId, limit: int, before: Cursor | None = None) -> tuple[Conversation, ...]:
         return tuple(Conversation(*row) for row in self._query(sql.LIST, user, *(before or _NEWEST), limit))
@@ -134,7 +162,7 @@ class SqliteStore:
 
     def reply_for_key(self, user: UserId, conversation: ConversationId, client_key: str) -> ClientKey | None:
         found = self._query(sql.KEY, user, conversation, client_key)
-        return _client_key(self._codec.decode(found[0][0])) if found else None
+        return ClientKey(*found[0]) if found else None
 
     def close(self) -> None:
         with self._lock:
@@ -145,6 +173,8 @@ class SqliteStore:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")  # what was deleted is overwritten, not only unlinked
         connection.create_function("title_of", 1, title_of, deterministic=True)
+        connection.create_function("parent_of", 1, lambda record: self._codec.decode(record).turn.parent or "")
+        connection.create_function("body_hash_of", 1, lambda record: self._codec.decode(record).body_hash)
         with self._transaction("BEGIN IMMEDIATE"):
             [version] = connection.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
@@ -162,6 +192,19 @@ class SqliteStore:
 
     def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(statement, values).fetchall()
+
+    def _branch(
+        self, user: UserId, conversation: ConversationId, most: int, tokens: int, leaf: MessageId | None
+    ) -> tuple[TurnSaved, ...]:
+        if leaf is None:
+            newest = self._connection.execute(sql.NEWEST, (user, conversation)).fetchone()
+            leaf = newest[1] if newest else None
+        rows = self._rows(sql.PATH, user, conversation, leaf, most, tokens)
+        return self._records([row for (row,) in rows])
+
+    def _system(self, user: UserId, conversation: ConversationId) -> str:
+        found = self._rows(sql.SYSTEM, user, conversation)
+        return found[0][0] if found else ""
 
     def _records(self, newest_first: Sequence[int]) -> tuple[TurnSaved, ...]:
         records: dict[int, bytes] = dict(self._rows(sql.RECORDS, json.dumps(newest_first)))
@@ -181,6 +224,9 @@ class SqliteStore:
             title_of(saved.turn.text),
             self._codec.encode(saved),
             posted_ms(saved),
+            saved.turn.parent or "",
+            saved.body_hash,
+            saved.system,
         )
 
     def _aged(self) -> list[tuple[Any, ...]]:
@@ -210,7 +256,3 @@ class SqliteStore:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of an extended code says where
             advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
             raise Unavailable(f"{self._path}: {error}{advice}") from error
-
-
-def _client_key(saved: TurnSaved) -> ClientKey:
-    return ClientKey(saved.client_key or "", saved.body_hash or "", saved.reply)

@@ -64,18 +64,32 @@ CREATE INDEX turns_by_key ON turns (user, conversation, client_key, posted_ms, r
 CREATE INDEX turns_by_age ON turns (posted_ms);
 """
 
+_BRANCHES = """
+ALTER TABLE turns ADD COLUMN parent TEXT NOT NULL DEFAULT '';
+ALTER TABLE turns ADD COLUMN body_hash TEXT;
+ALTER TABLE turns ADD COLUMN system TEXT;
+UPDATE turns SET parent = parent_of(record), body_hash = body_hash_of(record);
+CREATE INDEX turns_by_parent ON turns (
+    user, conversation, parent, posted_ms DESC, reply DESC, role, message DESC);
+CREATE INDEX turns_with_system ON turns (user, conversation, posted_ms, reply) WHERE system IS NOT NULL;
+"""
+
 # The n-th takes a file from schema version n to n + 1.
-STEPS = (_TURNS, _CONVERSATIONS, _BY_POST)
+STEPS = (_TURNS, _CONVERSATIONS, _BY_POST, _BRANCHES)
+
+# A branch is followed that far, since nothing but good manners keeps parents from going round.
+LONGEST_BRANCH = 50_000
 
 SAVE = """
 INSERT INTO turns (user, conversation, message, reply, role, created_ms, tokens, newest_offset,
-                   client_key, title, record, posted_ms)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+                   client_key, title, record, posted_ms, parent, body_hash, system)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
 WHERE ?12 > coalesce((SELECT deleted_ms FROM conversations WHERE user = ?1 AND conversation = ?2), -1)
 ON CONFLICT (user, conversation, message) DO UPDATE SET
     reply = excluded.reply, role = excluded.role, created_ms = excluded.created_ms, tokens = excluded.tokens,
     newest_offset = excluded.newest_offset, client_key = excluded.client_key, title = excluded.title,
-    record = excluded.record, posted_ms = excluded.posted_ms
+    record = excluded.record, posted_ms = excluded.posted_ms, parent = excluded.parent,
+    body_hash = excluded.body_hash, system = excluded.system
 WHERE excluded.newest_offset > turns.newest_offset
 """
 
@@ -136,14 +150,51 @@ ANYTHING = "SELECT EXISTS (SELECT 1 FROM conversations)"
 
 POSTED = "SELECT posted_ms FROM turns WHERE user = ? AND conversation = ? AND message = ?"
 
+# From ?3 back to the beginning: at most ?4 messages, and ?5 tokens.
+PATH = f"""
+WITH RECURSIVE path (n, id, parent, tokens) AS (
+    SELECT 1, id, parent, tokens FROM turns WHERE user = ?1 AND conversation = ?2 AND message = ?3 AND tokens <= ?5
+    UNION ALL
+    SELECT n + 1, turns.id, turns.parent, path.tokens + turns.tokens FROM path JOIN turns
+    ON turns.user = ?1 AND turns.conversation = ?2 AND turns.message = path.parent
+    WHERE n < min(?4, {LONGEST_BRANCH}) AND path.tokens + turns.tokens <= ?5
+)
+SELECT id FROM path ORDER BY n
+"""
+
+TIP = f"""
+WITH RECURSIVE down (n, message) AS (
+    SELECT 0, message FROM turns WHERE user = ?1 AND conversation = ?2 AND message = ?3
+    UNION ALL
+    SELECT n + 1, (
+        SELECT message FROM turns INDEXED BY turns_by_parent
+        WHERE user = ?1 AND conversation = ?2 AND parent = down.message
+        {_ORDER} LIMIT 1)
+    FROM down WHERE down.message IS NOT NULL AND n < {LONGEST_BRANCH}
+)
+SELECT message FROM down WHERE message IS NOT NULL ORDER BY n DESC LIMIT 1
+"""
+
+CHILDREN = """
+SELECT parent, message FROM turns INDEXED BY turns_by_parent
+WHERE user = ? AND conversation = ? AND parent IN (SELECT value FROM json_each(?))
+ORDER BY posted_ms, reply, role DESC, message
+"""
+
+SYSTEM = """
+SELECT system FROM turns INDEXED BY turns_with_system
+WHERE user = ? AND conversation = ? AND system IS NOT NULL ORDER BY posted_ms DESC, reply DESC LIMIT 1
+"""
+
 KEYS = """
-SELECT record FROM turns
+SELECT client_key, coalesce(body_hash, ''), reply FROM turns
 WHERE user = ? AND conversation = ? AND posted_ms >= ? AND client_key IS NOT NULL
 ORDER BY posted_ms, reply, role DESC, message
 """
 
 KEY = """
-SELECT record FROM turns WHERE user = ? AND conversation = ? AND client_key = ? ORDER BY posted_ms, reply LIMIT 1
+SELECT client_key, coalesce(body_hash, ''), reply FROM turns
+WHERE user = ? AND conversation = ? AND client_key = ? ORDER BY posted_ms, reply LIMIT 1
 """
 
 OF_REPLY = "SELECT record FROM turns WHERE user = ? AND reply = ? ORDER BY role = 'assistant', posted_ms"

@@ -19,9 +19,10 @@ from topics.errors import Unavailable
 from topics.store.contract import Cursor, SavedAt
 
 
-def saved(conversation: str, number: int, user: str = "alice") -> SavedAt:
+def saved(conversation: str, number: int, user: str = "alice", parent: int | None = None) -> SavedAt:
     message = MessageId(f"u-{conversation}-{number}")
-    turn = Turn(message, None, "user", f"text {number}", b"", "t", "complete")
+    before = None if parent is None else MessageId(f"u-{conversation}-{parent}")
+    turn = Turn(message, before, "user", f"text {number}", b"", "t", "complete")
     return SavedAt(
         number, TurnSaved(UserId(user), ConversationId(conversation), turn, ReplyId(f"r{number}"), "m1", number)
     )
@@ -30,7 +31,7 @@ def saved(conversation: str, number: int, user: str = "alice") -> SavedAt:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEdge]:
     with RunningEdge(tmp_path_factory.mktemp("stored")) as edge:
-        edge.store.save(saved(f"c{n % 3}", n) for n in range(9))
+        edge.store.save(saved(f"c{n % 3}", n, parent=n - 3 if n >= 3 else None) for n in range(9))
         edge.store.save([saved("theirs", 100, "bob")])
         yield edge
 
@@ -86,8 +87,25 @@ def test_pages_of_a_conversation_go_back_in_time(stored: RunningEdge) -> None:
         "reply": "r7",
         "model": "m1",
         "created_ms": 7,
-        "parent": None,
+        "parent": "u-c1-4",
+        "siblings": ["u-c1-7"],
     }
+
+
+def test_a_branch_is_shown_with_what_else_follows_the_same_message(mine: RunningEdge) -> None:
+    mine.store.save(saved("c1", n, parent=parent) for n, parent in ((4, 1), (5, 4), (6, 1), (7, None)))
+    newest, other = (get(mine, "/v1/conversations/c1", **query) for query in ({}, {"through": "u-c1-4"}))
+    assert [message["text"] for message in newest["messages"]] == ["text 7"]
+    assert newest["messages"][0]["siblings"] == ["u-c1-1", "u-c1-7"]
+    assert [message["text"] for message in other["messages"]] == ["text 1", "text 4", "text 5"]
+    assert other["messages"][1]["siblings"] == ["u-c1-4", "u-c1-6"]
+    assert (other["system"], other["next"]) == ("", None)
+
+
+def test_a_branch_through_a_message_that_is_not_there_is_400(stored: RunningEdge) -> None:
+    for through in ("zz", "", "u-c2-2", "u-theirs-100"):
+        answer = get(stored, "/v1/conversations/c1", through=through)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "through"), through
 
 
 def test_an_unknown_and_a_foreign_conversation_look_alike(stored: RunningEdge) -> None:

@@ -37,6 +37,16 @@ def test_a_message_is_answered_202_once_it_is_accepted(edge: RunningEdge) -> Non
     assert (posted.text, posted.model, posted.client_key, posted.deadline_ms) == ("hello", "m1", "k1", 600_000)
 
 
+def test_where_it_goes_on_from_and_its_system_prompt_reach_the_log(edge: RunningEdge) -> None:
+    with edge.client() as client:
+        bodies = ({"text": "hi", "parent": "root", "system": "Be loud."}, {"parent": "u-1"})
+        assert [client.post(URL, json=body).status_code for body in bodies] == [202, 202]
+    branch, again = edge.posted
+    assert (branch.text, branch.parent, branch.system) == ("hi", "root", "Be loud.")
+    assert (again.text, again.parent, again.system) == ("", "u-1", None)
+    assert branch.body_hash != again.body_hash
+
+
 def test_of_a_users_long_texts_one_is_on_its_way_to_intake_and_anothers_message_goes_past_them(tmp_path: Path) -> None:
     answering, long = Event(), "x" * 120_000
 
@@ -87,6 +97,8 @@ def test_the_answer_is_the_stream_itself_when_asked_for(edge: RunningEdge) -> No
         (r.Rejected("conversation_busy", "waits", 2_000, ReplyId("r0-open")), 409),
         (r.Rejected("context_length_exceeded"), 400),
         (r.Rejected("model_not_found"), 400),
+        (r.Rejected("parent_not_found"), 400),
+        (r.Rejected("parent_not_a_question"), 400),
         (r.Rejected("quota", "used up", 59_500), 429),
         (r.Rejected("internal"), 500),
         (r.Rejected("history_unavailable", "", 1_000), 503),

@@ -162,3 +162,29 @@ def test_a_bad_cursor_is_one_clear_refusal(text: str) -> None:
         with pytest.raises(BadRequest, match=r"Last-Event-ID=.*expected an integer from 0 to 2147483648") as caught:
             requests.read_cursor(header, query)
         assert len(caught.value.message) < 250
+
+
+def test_a_question_may_be_named_in_place_of_a_text() -> None:
+    asked = requests.read_message(b'{"parent": "u-1"}', DEFAULTS)
+    assert (asked.text, asked.parent) == ("", "u-1")
+    assert read(parent="root", system=" \n").system == ""
+    assert len({other.body_hash for other in (read(), read(parent="u-1"), read(system=""), read(system="x"))}) == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"parent": "root"}, "text"),
+        ({"parent": None}, "text"),
+        ({"text": "", "parent": "u-1"}, "text"),
+        ({"text": "hi", "parent": "u 1"}, "parent"),
+        ({"text": "hi", "parent": 7}, "parent"),
+        ({"text": "hi", "system": 7}, "system"),
+        ({"text": "hi", "system": "x" * 32_769}, "system"),
+        ({"parent": "u-1", "system": "x"}, "system"),
+    ],
+)
+def test_what_is_no_branch_is_refused_by_name(body: dict[str, object], param: str) -> None:
+    error = refused(orjson.dumps(body))
+    assert error.param == param
+    assert "expected" in str(error)

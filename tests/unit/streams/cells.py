@@ -139,7 +139,9 @@ class Cell:
     def empty_history(self, wanted: Wanted) -> Output:
         assert isinstance(wanted, HistoryWanted)
         self.asked.append(wanted)
-        return self.routes.message(wanted.user, HistoryLoaded(wanted.user, wanted.conversation, True, (), ()))
+        return self.routes.message(
+            wanted.user, HistoryLoaded(wanted.user, wanted.conversation, True, (), (), wanted.leaf)
+        )
 
     def step(self, *runners: Runner, times: int = 1) -> None:
         for _ in range(times):

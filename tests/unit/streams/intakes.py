@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from schemas.codec import Codec
 from schemas.events import (
@@ -19,15 +20,17 @@ from schemas.events import (
     Tick,
     Turn,
     TurnSaved,
+    pack_ids,
 )
-from schemas.ids import ConversationId, ReplyId, UserId
+from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from schemas.quota_records import Limit, LimitSet, Plan, PlansLoaded, UsageAsked
 from schemas.reply_records import Accepted
 from schemas.tokenizer import ChatTokenizer
+from streams.active import MOST_HELD_BYTES
 from streams.admission import Model
 from streams.intake import Intake
-from streams.stage import Decision, Message
-from tests.unit.streams.staged import ROUTES, SIZES, T0, Driven, answers, events, posted, reply_id, turn
+from streams.stage import Decision, HistoryWanted, Message
+from tests.unit.streams.staged import ROUTES, SIZES, T0, Driven, answers, events, posted, reply_id
 from topics.catalog import MESSAGES
 from topics.log import Place
 from topics.outputs import Output, Routes
@@ -40,31 +43,44 @@ Changelog = dict[str, bytes | None]
 Written = tuple[Place, str, bytes]
 
 
-def intake(tokenizer: ChatTokenizer, *, mini: bool = False) -> Intake:
+def intake(tokenizer: ChatTokenizer, room: int = MOST_HELD_BYTES, *, mini: bool = False) -> Intake:
     """With `mini` a second model of that name, in a pool of that name."""
     models = {"tiny": Model(tokenizer, "main")}
     if not mini:
-        return Intake(models, ROUTES)
-    return Intake(models | {"mini": Model(tokenizer, "mini")}, Routes(replace(SIZES, pools=("main", "mini"))))
+        return Intake(models, ROUTES, room)
+    routes = Routes(replace(SIZES, pools=("main", "mini")))
+    return Intake(models | {"mini": Model(tokenizer, "mini")}, routes, room)
 
 
-def loaded(user: str = "alice", conversation: str = "c", *turns: Turn, keys: Iterable[ClientKey] = ()) -> HistoryLoaded:
-    return HistoryLoaded(UserId(user), ConversationId(conversation), True, turns, tuple(keys))
+def loaded(
+    user: str = "alice", conversation: str = "c", *turns: Turn, keys: Iterable[ClientKey] = (), **fields: Any
+) -> HistoryLoaded:
+    return HistoryLoaded(UserId(user), ConversationId(conversation), True, turns, tuple(keys), **fields)
 
 
-def unavailable(user: str = "alice", conversation: str = "c") -> HistoryLoaded:
-    return HistoryLoaded(UserId(user), ConversationId(conversation), False, (), ())
+def unavailable(user: str = "alice", conversation: str = "c", leaf: MessageId | None = None) -> HistoryLoaded:
+    return HistoryLoaded(UserId(user), ConversationId(conversation), False, (), (), leaf)
 
 
 def settled(message: MessagePosted, said: Turn | None = None) -> ReplySettled:
     return ReplySettled(message.user, message.conversation, message.reply, "finished", 5, 0, 1, said)
 
 
+def answered(
+    tokenizer: ChatTokenizer, message: MessagePosted, accepted: Accepted, said: str, status: str = "complete"
+) -> ReplySettled:
+    """The end of a reply that says this."""
+    ids, name = pack_ids(tokenizer.encode(said)), tokenizer.fingerprint
+    turn = Turn(accepted.assistant_message, accepted.user_message, "assistant", said, ids, name, status)
+    return settled(message, turn)
+
+
 class Intakes(Driven):
     """An intake and its one partition."""
 
-    def __init__(self, tokenizer: ChatTokenizer, *, mini: bool = False) -> None:
-        super().__init__(intake(tokenizer, mini=mini), PLACE)
+    def __init__(self, tokenizer: ChatTokenizer, room: int = MOST_HELD_BYTES, *, mini: bool = False) -> None:
+        super().__init__(intake(tokenizer, room, mini=mini), PLACE)
+        self.tokenizer = tokenizer
 
     def take(self, event: object, at_ms: int = T0) -> Decision:
         return self(PLACE, event, at_ms)
@@ -77,6 +93,13 @@ class Intakes(Driven):
         self.take(posted(0, "first", user, conversation, model="not served"))
         self.take(loaded(user, conversation))
 
+    def exchange(self, message: MessagePosted, said: str = "answer", **fields: Any) -> Decision:
+        """A message that is accepted at once, and its answer; what the message led to."""
+        decision = self.take(message, **fields)
+        [accepted] = [record for record in answers(decision).values() if isinstance(record, Accepted)]
+        self.take(answered(self.tokenizer, message, accepted, said), **fields)
+        return decision
+
 
 def encoded(decision: Decision) -> list[Written]:
     return [(o.place, o.key, CODEC.encode(o.event)) for o in (*decision.first, *decision.then)]
@@ -88,8 +111,8 @@ def keep(changelog: Changelog, changes: Iterable[Output]) -> None:
         changelog[output.key] = None if output.event is None else CODEC.encode(output.event)
 
 
-def restored(tokenizer: ChatTokenizer, changelog: Changelog) -> Intake:
-    stage = intake(tokenizer)
+def restored(tokenizer: ChatTokenizer, changelog: Changelog, room: int = MOST_HELD_BYTES) -> Intake:
+    stage = intake(tokenizer, room)
     stage.assigned(PLACE, None)
     for key, value in changelog.items():
         stage.restore(PLACE, key.encode(), None if value is None else CODEC.decode(value))
@@ -103,15 +126,17 @@ class Script:
 
     tokenizer: ChatTokenizer
     now: int = T0
-    accepted: list[MessagePosted] = field(default_factory=list)
+    room: int = MOST_HELD_BYTES
+    accepted: list[tuple[MessagePosted, Accepted]] = field(default_factory=list)
     turns: list[TurnSaved] = field(default_factory=list)
+    wanted: dict[Key, MessageId | None] = field(default_factory=dict)
     posted: dict[str, MessagePosted] = field(default_factory=dict)
     outputs: list[list[Written]] = field(default_factory=list)
     log: list[Message] = field(default_factory=list)
 
     def run(self, actions: Sequence[tuple[int, str, int, int]]) -> None:
         """(time that passes, what happens, to which conversation, which of its texts or replies)"""
-        stage = restored(self.tokenizer, {})
+        stage = restored(self.tokenizer, {}, self.room)
         for elapsed, action, where, which in actions:
             self.now += elapsed
             event = self._event(action, where, which)
@@ -122,15 +147,18 @@ class Script:
     def _event(self, action: str, where: int, which: int) -> object:
         user, conversation = (("alice", "c"), ("bob", "c"), ("alice", "d"))[where]
         if action == "post":
-            text = "abc"[which]
-            message = posted(len(self.log), text, user, conversation, client_key=f"key-{which % 2}")
-            self.posted[message.reply] = message
-            return message
+            return self._post(user, conversation, f"key-{which % 2}", text="abc"[which])
+        if action in ("branch", "again"):
+            there = [s.turn.message for s in self.turns if (s.user, s.conversation) == (user, conversation)]
+            parent = [*there, MessageId("nowhere")][-which * 2 - 1 :][0]
+            return self._post(user, conversation, text="d" if action == "branch" else "", parent=parent)
         if action == "settle" and self.accepted:
-            message = self.accepted[which % len(self.accepted)]
-            return settled(message, turn("assistant", (70, 71), self.tokenizer.fingerprint, "FG"))
+            message, accepted = self.accepted[which % len(self.accepted)]
+            end = answered(self.tokenizer, message, accepted, "FG", ("complete", "stopped", "flagged")[which])
+            self._save(message, accepted, end)
+            return end
         if action == "load":
-            return self._history(user, conversation) if which else unavailable(user, conversation)
+            return self.history(user, conversation) if which else unavailable(user, conversation)
         if action == "rename":
             return ConversationRenamed(UserId(user), ConversationId(conversation), f"name {len(self.log)}")
         if action == "plans":
@@ -150,16 +178,42 @@ class Script:
             return ConversationDeleted(UserId(user), ConversationId(conversation))
         return Tick()
 
-    def _history(self, user: str, conversation: str) -> HistoryLoaded:
+    def history(self, user: str, conversation: str) -> HistoryLoaded:
         saved = [s for s in self.turns if (s.user, s.conversation) == (user, conversation)]
-        keys = [ClientKey(s.client_key or "", s.body_hash or "", s.reply) for s in saved]
-        return loaded(user, conversation, *(s.turn for s in saved), keys=keys)
+        keys = [ClientKey(s.client_key, s.body_hash or "", s.reply) for s in saved if s.client_key]
+        turns = {s.turn.message: s.turn for s in saved}
+        leaf = self.wanted.get((UserId(user), ConversationId(conversation)))
+        path: list[Turn] = []
+        at = leaf or next(reversed(turns), None)
+        while at in turns:
+            path.insert(0, turns[at])
+            at = turns[at].parent
+        return loaded(user, conversation, *path, keys=keys, leaf=leaf, found=leaf is None or leaf in turns)
+
+    def _post(self, user: str, conversation: str, key: str = "", text: str = "", **fields: Any) -> MessagePosted:
+        n = len(self.log)
+        message = posted(n, text, user, conversation, client_key=key or f"own-{n}", **fields)
+        self.posted[message.reply] = message
+        return message
+
+    def _save(self, message: MessagePosted, accepted: Accepted, end: ReplySettled) -> None:
+        if end.turn and all(saved.turn.message != end.turn.message for saved in self.turns):
+            key, body_hash = accepted.client_key, accepted.body_hash
+            saved = TurnSaved(
+                message.user, message.conversation, end.turn, message.reply, "tiny", self.now, key, body_hash
+            )
+            self.turns.append(saved)
 
     def _see(self, decision: Decision) -> None:
         self.outputs.append(encoded(decision))
         for deleted in events(decision.then, ConversationDeleted):
             self.turns = [s for s in self.turns if (s.user, s.conversation) != (deleted.user, deleted.conversation)]
         self.turns += events(decision.then, TurnSaved)
+        self.wanted |= {
+            (wanted.user, wanted.conversation): wanted.leaf
+            for wanted in decision.wanted
+            if isinstance(wanted, HistoryWanted)
+        }
         for reply, record in answers(decision).items():
             if isinstance(record, Accepted):
-                self.accepted.append(self.posted[reply])
+                self.accepted.append((self.posted[reply], record))

@@ -26,7 +26,9 @@ def answer(
 
 
 def test_an_accepted_message_brings_its_request_and_the_users_turn(tokenizer: ChatTokenizer) -> None:
-    given = answer(tokenizer, posted(1, "hello"), kept(turns=(turn("assistant", (5,), message="a-0"),)))
+    given = answer(
+        tokenizer, posted(1, "hello"), kept(turns=(turn("assistant", (5,), message="a-0"),), leaf="a-0", branch="a-0")
+    )
     assert given and given.request and given.turn and isinstance(given.record, Accepted)
     assert given.record.prompt_tokens == len(unpack_ids(given.request.prompt))
     assert given.record.max_tokens == given.request.sampling.max_tokens
@@ -83,6 +85,7 @@ def test_only_an_accepted_message_changes_the_conversation(tokenizer: ChatTokeni
     assert evolve(before, refused) == before
     after = evolve(before, accepted)
     assert (after.open_reply, after.turns) == (reply_id(1), (accepted.turn.turn,))
+    assert after.leaf == after.branch == accepted.turn.turn.message
     assert after.keys == (*before.keys, ClientKey("key-1", "hi", reply_id(1)))
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from schemas.events import ClientKey, GenerateRequested, HistoryLoaded, Origin
+from schemas.ids import MessageId
 from schemas.reply_records import Failed
-from streams.bounds import LONGEST_NAME_BYTES, MOST_TURNS_BYTES
+from streams.bounds import LONGEST_NAME_BYTES, MOST_SYSTEM_BYTES, MOST_TURNS_BYTES
 from streams.runtime.effects import Effects
 from streams.runtime.requests import Requests
 from streams.stage import ContinuationWanted, HistoryWanted
@@ -97,3 +98,12 @@ def test_history_is_cut_to_what_a_record_holds(cell: Cell) -> None:
     loaded = effects(cell, store).perform(HistoryWanted(message.user, message.conversation)).event
     assert isinstance(loaded, HistoryLoaded) and loaded.available
     assert (loaded.turns, loaded.keys) == (tuple(turns[-2:]), keys[:1])
+
+
+@pytest.mark.parametrize(("deleted_ms", "available"), [(0, True), (5, True), (6, False)])
+def test_a_store_that_has_not_heard_of_a_deletion_is_not_believed(cell: Cell, deleted_ms: int, available: bool) -> None:
+    store = SimpleNamespace(history=lambda *_: History((), (), "x" * (MOST_SYSTEM_BYTES + 1)), deleted_ms=lambda *_: 5)
+    message = posted(1)
+    asked = HistoryWanted(message.user, message.conversation, MessageId("m"), deleted_ms)
+    loaded = effects(cell, store).perform(asked).event
+    assert (loaded.available, loaded.leaf, loaded.system) == (available, "m", "")

@@ -19,9 +19,10 @@ from schemas.events import (
 from schemas.ids import ReplyId
 from schemas.reply_records import Accepted, Redirected, Rejected
 from schemas.tokenizer import ChatTokenizer
+from streams.active import KEPT_IDLE_MS
 from streams.admission import BUSY_PATIENCE_MS
 from streams.bounds import MOST_PARKED_BYTES, MOST_TEXT_BYTES, MOST_TURNS_BYTES, PARKED_COST_BYTES
-from streams.intake import KEPT_IDLE_MS, TICK_EVERY_S
+from streams.intake import TICK_EVERY_S
 from streams.stage import HistoryWanted, Message
 from tests.unit.streams.intakes import CODEC, PLACE, Intakes, loaded, settled, unavailable
 from tests.unit.streams.staged import T0, answers, events, posted, reply_id, turn

@@ -10,7 +10,7 @@ from schemas.events import ConversationDeleted, ConversationRenamed, GenerateReq
 from schemas.ids import ConversationId, UserId
 from schemas.reply_records import Accepted, Rejected, Stopped
 from schemas.tokenizer import ChatTokenizer
-from streams.intake import KEPT_IDLE_MS
+from streams.active import KEPT_IDLE_MS
 from streams.stage import NOTHING
 from tests.unit.streams.intakes import Intakes, loaded, settled
 from tests.unit.streams.staged import T0, answers, events, posted, reply_id, turn

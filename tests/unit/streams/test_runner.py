@@ -12,7 +12,8 @@ from schemas.events import DeadLettered, GenerateRequested, MessagePosted, Origi
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply_records import Accepted, Failed, Redirected
 from schemas.tokenizer import ChatTokenizer
-from streams.intake import KEPT_IDLE_MS, Intake
+from streams.active import KEPT_IDLE_MS
+from streams.intake import Intake
 from streams.router import Router
 from streams.runtime.runner import COMMIT_PATIENCE_S
 from streams.settlement import Settlement

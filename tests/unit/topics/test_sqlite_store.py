@@ -108,7 +108,7 @@ def statements() -> dict[str, str]:
 def test_no_statement_reads_a_whole_table(tmp_path: Path, name: str) -> None:
     statement = statements()[name]
     with closing(SqliteStore(tmp_path / "store.db")) as store:
-        count = next(n for n in range(13) if binds(store, statement, n))
+        count = next(n for n in range(17) if binds(store, statement, n))
         plan = store._connection.execute(f"EXPLAIN QUERY PLAN {statement}", [None] * count).fetchall()
     steps = [row[3] for row in plan]
     assert not [step for step in steps if step.startswith(("SCAN turns", "SCAN conversations"))], steps
