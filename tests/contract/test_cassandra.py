@@ -13,7 +13,8 @@ from infra.local.ports import free_ports
 from tests.contract.test_store import ADA, C1, exchange, exchanges, names
 from topics.errors import Unavailable
 from topics.store import cassandra_schema as cql
-from topics.store.cassandra import CassandraStore, Line, migrate
+from topics.store.cassandra import CassandraStore, migrate
+from topics.store.cassandra_changes import Line
 from topics.store.config import StoreConfig
 
 pytestmark = pytest.mark.usefixtures("cassandra")

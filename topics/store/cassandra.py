@@ -9,69 +9,37 @@ writer that was held up in between cannot put an older one over a newer.
 from __future__ import annotations
 
 import itertools
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
 
 from cassandra.query import UNSET_VALUE
 
 from schemas.codec import Codec
-from schemas.events import ClientKey, ConversationDeleted, ConversationRenamed, TurnSaved
+from schemas.events import ClientKey, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from topics.errors import Unavailable
 from topics.store import cassandra_schema as cql
+from topics.store.cassandra_changes import (
+    Call,
+    Changes,
+    Key,
+    Line,
+    Microseconds,
+    changes_of,
+    days_of,
+    in_batches,
+    in_order,
+)
 from topics.store.cassandra_session import CassandraSession
 from topics.store.config import StoreConfig
 from topics.store.contract import Conversation, Cursor, History, SavedAt, posted_ms, title_of
 
 SCHEMA_VERSION = len(cql.STEPS)
 DAY_MS = 86_400_000
-BATCH_BYTES, ROW_BYTES = 32_768, 100  # Cassandra refuses batches over 50 KiB unless it is told otherwise
 LONGEST_S = 630_720_000  # that Cassandra lets a row live
 
 _MOST = 2**63 - 1
 _NEWEST = Cursor(_MOST, ConversationId(""))
-
-Key: TypeAlias = tuple[UserId, ConversationId]
-Call: TypeAlias = tuple[str, tuple[object, ...]]
-
-
-@dataclass(slots=True)
-class Changes:
-    """What a save changes of one conversation. `known` is its line before."""
-
-    turns: list[tuple[TurnSaved, int]] = field(default_factory=list)
-    names: list[tuple[ConversationRenamed, int]] = field(default_factory=list)
-    deleted_ms: int = -1
-    known: Line | None = None
-
-    @property
-    def gone_ms(self) -> int:
-        """What was posted or named at that time or before is deleted."""
-        return max(self.deleted_ms, self.known.deleted_ms if self.known else -1)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A row of `conversations`; `messages` 0: only its deletion is left."""
-
-    conversation: ConversationId
-    created_ms: int
-    updated_ms: int
-    messages: int
-    title: str
-    deleted_ms: int
-
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> Line:
-        name, created_ms, updated_ms, messages, title, deleted_ms = row
-        gone_ms = -1 if deleted_ms is None else deleted_ms
-        return cls(ConversationId(name), created_ms or 0, updated_ms or 0, messages or 0, title or "", gone_ms)
-
-    def listed(self) -> Conversation:
-        return Conversation(self.conversation, self.created_ms, self.updated_ms, self.messages, self.title)
 
 
 class CassandraStore:
@@ -292,59 +260,6 @@ class CassandraStore:
             line = (created_ms or 0, updated_ms or 0, count, title)
             calls.append((cql.SET_LINE, (at_us, seconds, *line, *key)))
         self._session.write(batch for calls in of_users.values() for batch in in_batches(calls))
-
-
-def in_batches(calls: Sequence[Call]) -> Iterator[list[Call]]:
-    """Writes to one partition, as many together as no cluster finds too large."""
-    batch: list[Call] = []
-    room = BATCH_BYTES
-    for call in calls:
-        size = ROW_BYTES + sum(len(value) for value in call[1] if isinstance(value, bytes | str))
-        if batch and size > room:
-            yield batch
-            batch, room = [], BATCH_BYTES
-        batch.append(call)
-        room -= size
-    if batch:
-        yield batch
-
-
-def in_order(rows: Iterable[tuple[Any, ...]]) -> tuple[MessageId, ...]:
-    """Messages of rows (posted_ms, reply, role, message), oldest first, a question before its answer."""
-    ordered = sorted(rows, key=lambda row: (row[0], row[1], row[2] != "user", row[3]))
-    return tuple(MessageId(message) for _, _, _, message in ordered)
-
-
-def days_of(reply: str) -> str:
-    """The time in a reply's id, to about three days: a user's replies of that time lie together."""
-    return reply[7:12]
-
-
-class Microseconds:
-    """The time since 1970, and never the same twice in a process."""
-
-    def __init__(self) -> None:
-        self._last, self._lock = 0, threading.Lock()
-
-    def now(self) -> int:
-        with self._lock:
-            self._last = max(self._last + 1, time.time_ns() // 1000)
-            return self._last
-
-
-def changes_of(records: Iterable[SavedAt]) -> dict[Key, Changes]:
-    found: dict[Key, Changes] = {}
-    for record in records:
-        saved = record.saved
-        change = found.setdefault((saved.user, saved.conversation), Changes())
-        match saved:
-            case TurnSaved():
-                change.turns.append((saved, record.offset))
-            case ConversationRenamed():
-                change.names.append((saved, record.offset))
-            case ConversationDeleted():
-                change.deleted_ms = max(change.deleted_ms, saved.at_ms)
-    return found
 
 
 def version_of(session: CassandraSession) -> int:

@@ -8,7 +8,7 @@ from cassandra.cluster import NoHostAvailable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.store.cassandra import BATCH_BYTES, ROW_BYTES, Microseconds, days_of, in_batches
+from topics.store.cassandra_changes import BATCH_BYTES, ROW_BYTES, Microseconds, days_of, in_batches
 from topics.store.cassandra_session import said
 
 
