@@ -7,6 +7,8 @@ count handshakes, and each would be waited for a minute.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from typing import Any, cast
 
@@ -30,7 +32,11 @@ def tls_of(config: EdgeConfig) -> ssl.SSLContext | None:
 
 
 class Handshake(asyncio.Protocol):
-    """Among uvicorn's connections until it has become one of HTTP. One too many is cut: TLS has no word for it yet."""
+    """Among uvicorn's connections until it has become one of HTTP. One too many is cut: TLS has no word for it yet.
+
+    A connection that was accepted is read from at once, and what came before TLS took over would be lost. So its socket
+    is taken from it before that, and given to a connection that speaks TLS from its first byte.
+    """
 
     def __init__(
         self,
@@ -43,20 +49,28 @@ class Handshake(asyncio.Protocol):
         self._loop = _loop or asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.pause_reading()  # what comes is the handshake's
-        client = get_remote_addr(self._transport)
+        plain = cast(asyncio.Transport, transport)
+        client = get_remote_addr(plain)
         self._address = client[0] if client else ""
         self._connections.add(self)
         if self._config.bounds.enter(self._address, len(self._connections)):
-            self._task = self._loop.create_task(self._shake_hands())
+            taken = socket.socket(fileno=os.dup(plain.get_extra_info("socket").fileno()))
+            taken.setblocking(False)
+            self._task = self._loop.create_task(self._shake_hands(taken))
         else:
             self._leave()
-            self._transport.abort()
+        plain.abort()
 
     def shutdown(self) -> None:
         """uvicorn's word that the server ends."""
-        self._transport.abort()
+        self._task.cancel()
+
+    def secured(self, transport: asyncio.BaseTransport) -> None:
+        """Both sides have agreed."""
+        self._leave()
+        protocol = EdgeProtocol(self._config, self._state, self._app_state, self._loop)
+        cast(asyncio.Transport, transport).set_protocol(protocol)
+        protocol.connection_made(cast(asyncio.Transport, transport))  # before the loop gives it what came meanwhile
 
     @property
     def _connections(self) -> set[Any]:
@@ -66,26 +80,23 @@ class Handshake(asyncio.Protocol):
         self._connections.discard(self)
         self._config.bounds.leave(self._address)
 
-    async def _shake_hands(self) -> None:
+    async def _shake_hands(self, taken: socket.socket) -> None:
         try:
-            secured = await self._secured()
-        finally:
-            self._leave()
-        if secured is None or secured.is_closing():
-            self._config.metrics.refused(FAILED)
-            return
-        protocol = EdgeProtocol(self._config, self._state, self._app_state, self._loop)
-        secured.set_protocol(protocol)
-        protocol.connection_made(secured)  # before the loop gives it what came with the handshake
-
-    async def _secured(self) -> asyncio.Transport | None:
-        """None for a client that has gone, speaks no TLS, or says nothing."""
-        context = self._config.tls
-        if context is None or self._transport.is_closing():
-            return None
-        try:
-            return await self._loop.start_tls(
-                self._transport, self, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+            await self._loop.connect_accepted_socket(
+                lambda: _Agreed(self), taken, ssl=self._config.tls, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
             )
-        except OSError:
-            return None
+        except OSError:  # it has gone, speaks no TLS, or says nothing
+            self._config.metrics.refused(FAILED)
+        finally:
+            if self in self._connections:
+                self._leave()
+
+
+class _Agreed(asyncio.Protocol):
+    """Hears first of a connection that speaks TLS."""
+
+    def __init__(self, handshake: Handshake) -> None:
+        self._handshake = handshake
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._handshake.secured(transport)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import socket
 import ssl
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -54,6 +56,20 @@ def test_a_client_that_knows_the_certificate_chats_over_tls(files: tuple[str, st
     assert "secure" in signed_in.headers["set-cookie"].lower()
     assert streamed.text.endswith("\n\n") and "event: finished" in streamed.text
     assert streamed.headers["strict-transport-security"] == "max-age=31536000"
+
+
+def test_what_a_client_says_before_the_edge_looks_is_heard(files: tuple[str, str], tmp_path: Path) -> None:
+    hello, busy, over = ssl.MemoryBIO(), threading.Event(), threading.Event()
+    client = ssl.create_default_context(cafile=files[0]).wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    with RunningEdge(tmp_path, certificate=files[0], certificate_key=files[1]) as edge:
+        edge.process.server.servers[0].get_loop().call_soon_threadsafe(lambda: busy.set() or over.wait())
+        assert busy.wait(PATIENCE_S)
+        with socket.create_connection(("127.0.0.1", edge.port), timeout=PATIENCE_S) as connection:
+            connection.sendall(hello.read())
+            over.set()
+            assert connection.recv(1) == b"\x16"  # a handshake goes on
 
 
 def test_handshakes_are_connections_and_are_waited_for_a_while(
