@@ -17,7 +17,7 @@ from edge import view
 from engine import block_manager, replica
 from schemas import reply
 from streams import edges as seen_edges
-from streams import intake, router, settlement, snapshots, supervisor
+from streams import active, admission, intake, router, settlement, snapshots, supervisor
 from streams import replicas as seen_replicas
 from streams.runtime import runner
 from tests.simulation.clients import Ask
@@ -70,11 +70,11 @@ OF_THE_STAGES = (
         ("Decision(tuple(first), tuple(then))", "Decision(tuple(then), tuple(first))"),
         found_by=13,
     ),
-    Mutant("ignores client keys", (intake, "admit"), ("if used is not None:", "if False:"), found_by=0),
+    Mutant("ignores client keys", (admission, "repeated"), ("if used is None:", "if True:"), found_by=0),
     Mutant(
         "forgets parked messages in a restart",
-        (intake.Intake, "restore"),
-        (".put(event)", ".put(replace(event, parked=()))"),
+        (active.Partition, "restore"),
+        ("kept.conversation), kept)", "kept.conversation), replace(kept, parked=()))"),
         found_by=50,
     ),
     Mutant(
