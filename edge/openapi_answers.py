@@ -150,12 +150,12 @@ _NEXT: Schema = {
     **TEXT_OR_NULL,
     "description": "What the next request gives as `before`; null: this was the last page.",
 }
-_EXPORTED = {name: schema for name, schema in _LINE.items() if name != "messages"}
 _EXPORTED_TURN = _TURN | {"reason": TEXT_OR_NULL, "prompt_tokens": COUNT, "completion_tokens": COUNT}
+del _EXPORTED_TURN["siblings"]  # a file has all of them, each with its parent
 _EXPORT: dict[str, Schema] = {
     "format": {"const": FORMAT},
     "user": TEXT,
-    "conversations": listed(answered(_EXPORTED | {"messages": listed(answered(_EXPORTED_TURN))})),
+    "conversations": listed(answered(_LINE | {"system": TEXT, "messages": listed(answered(_EXPORTED_TURN))})),
 }
 USERS: dict[str, Schema] = {
     "Export": answered(_EXPORT),

@@ -16,8 +16,8 @@ from typing import Any
 from edge import view
 from engine import block_manager, replica
 from schemas import reply
-from streams import edges as seen_edges
 from streams import active, admission, intake, router, settlement, snapshots, supervisor
+from streams import edges as seen_edges
 from streams import replicas as seen_replicas
 from streams.runtime import runner
 from tests.simulation.clients import Ask

@@ -47,7 +47,13 @@ def _lines(store: Store, user: UserId, page: int) -> Iterator[Conversation]:
 
 
 def _conversation(store: Store, user: UserId, line: Conversation, page: int) -> Iterator[str]:
-    head = {"id": line.id, "title": line.title, "created_ms": line.created_ms, "updated_ms": line.updated_ms}
+    head: dict[str, Any] = {
+        "id": line.id,
+        "title": line.title,
+        "created_ms": line.created_ms,
+        "updated_ms": line.updated_ms,
+    }
+    head["system"] = store.system(user, line.id)
     yield f'{_json(head)[:-1]}, "messages": ['
     separator = "\n"
     for turns in _oldest_first(store, user, line.id, page):
