@@ -148,11 +148,11 @@ def test_history_is_of_one_branch_and_its_keys_are_of_all(store: Store) -> None:
 
 
 def test_what_follows_a_message_is_told_oldest_first_and_the_newest_is_gone_on_with(store: Store) -> None:
-    store.save([*branched(4, None), again(3, "u-0"), *exchanges(2), *branched(2, "a-3")])
-    children = {None: ("u-0", "u-4"), "u-0": ("a-0", "a-3"), "a-9": ()}
+    store.save([*branched(4, None), again(2, "u-0"), *exchanges(2), *branched(3, "a-2")])
+    children = {None: ("u-0", "u-4"), "u-0": ("a-0", "a-2"), "a-9": ()}
     assert store.children(ADA, C1, [None, MessageId("u-0"), MessageId("a-9")]) == children
-    tips = [store.tip(ADA, C1, MessageId(m)) for m in ("u-0", "a-0", "a-3", "u-4", "a-9")]
-    assert tips == ["a-2", "a-1", "a-2", "a-4", None]
+    tips = [store.tip(ADA, C1, MessageId(m)) for m in ("u-0", "a-0", "a-2", "u-4", "a-9")]
+    assert tips == ["a-3", "a-1", "a-3", "a-4", None]
     assert store.tip(BOB, C1, MessageId("u-0")) is None
 
 
@@ -168,7 +168,7 @@ def test_the_system_prompt_is_the_one_that_was_given_last(store: Store) -> None:
 def test_parents_that_go_round_end_somewhere(store: Store) -> None:
     question, answer = branched(0, "a-0")
     store.save([question, answer])
-    assert names(store.path(ADA, C1, 3)) == ["a-0", "u-0", "a-0"]
+    assert names(store.path(ADA, C1, 3))[-2:] == ["u-0", "a-0"]
     assert store.tip(ADA, C1, MessageId("u-0")) in ("u-0", "a-0")
     assert len(store.history(ADA, C1, 5).turns) <= 5
 

@@ -69,7 +69,8 @@ class Store(Protocol):
 
     The turns of a conversation are ordered by when their question was posted, then by reply; the user's before the
     assistant's. All versions of a message were posted at one time, for one reply. They are a tree by their parents: the
-    branch that ends in a message is that message, its parent, and so on, as far as they are there.
+    branch that ends in a message is that message, its parent, and so on, as far as they are there. Who names a later
+    message as a parent, or itself in the end, breaks a branch off somewhere.
     """
 
     def save(self, records: Iterable[SavedAt]) -> None:
