@@ -53,7 +53,9 @@ class Terminal:
         """What it was told to show, picture by picture, as lines without colours; the last may not be whole."""
         self._read()
         _, *pictures = self.shown.split(HOME)
-        return [_CONTROL.sub(b"", picture).decode().replace("\r", "").split("\n") for picture in pictures]
+        return [
+            _CONTROL.sub(b"", picture).decode(errors="replace").replace("\r", "").split("\n") for picture in pictures
+        ]
 
     def until(self, text: str) -> list[str]:
         """Waits for a picture that comes from now on and has the text in it."""
