@@ -4,8 +4,8 @@ A partition of `turns` is one conversation, newest first. A record is written at
 of two versions the one of the higher offset stays, whatever their order; a deletion is a tombstone over all that was
 posted up to its time, and a conversation's last deletion is written at that time, so the latest stays. The lines of
 `conversations` are what the turns come to, counted when something was saved; `recent` orders them, and what it says
-counts only where the line says the same. Both share their partition key, as do `turns`, `names` and `systems`, so that what a
-save changes of one partition is one write. A partition of `replies` has those of a user of three days.
+counts only where the line says the same. Both share their partition key, as do `turns`, `names` and `systems`, so that
+what a save changes of one partition is one write. A partition of `replies` has those of a user of three days.
 """
 
 from __future__ import annotations
