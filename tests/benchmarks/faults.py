@@ -45,7 +45,7 @@ ENV = {
     "LANEWAY_STEP_TIME": "1000",
 }
 FROZEN_S = 5.0
-MODEL_TOKENS = 60
+MODEL_TOKENS = 400  # longer than another replica takes to start
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Bench:
             texts = [f"{n} of round {self._rounds}:" + " on" * int(RATE * seconds) for n in range(self.streams)]
             return self._talk(texts, texts, {}, seconds, meanwhile, cuts)
         texts = [f"Tell me a long story about the number {n}." for n in range(self.streams)]
-        asked = {"temperature": 0.0, "max_tokens": MODEL_TOKENS}
+        asked = {"temperature": 0.0, "max_tokens": MODEL_TOKENS, "ignore_eos": True}
         undisturbed = self._talk(texts, texts, asked, seconds, lambda _: None, 0)
         return self._talk(texts, [talk.said for talk in undisturbed], asked, seconds, meanwhile, cuts)
 
