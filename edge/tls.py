@@ -53,12 +53,12 @@ class Handshake(asyncio.Protocol):
         client = get_remote_addr(plain)
         self._address = client[0] if client else ""
         self._connections.add(self)
-        if self._config.bounds.enter(self._address, len(self._connections)):
-            taken = socket.socket(fileno=os.dup(plain.get_extra_info("socket").fileno()))
-            taken.setblocking(False)
-            self._task = self._loop.create_task(self._shake_hands(taken))
-        else:
+        taken = _taken(plain) if self._config.bounds.enter(self._address, len(self._connections)) else None
+        if taken is None:
             self._leave()
+        else:
+            self._task = self._loop.create_task(self._shake_hands(taken))
+            self._task.add_done_callback(lambda _: self._over(taken))
         plain.abort()
 
     def shutdown(self) -> None:
@@ -87,9 +87,23 @@ class Handshake(asyncio.Protocol):
             )
         except OSError:  # it has gone, speaks no TLS, or says nothing
             self._config.metrics.refused(FAILED)
-        finally:
-            if self in self._connections:
-                self._leave()
+
+    def _over(self, taken: socket.socket) -> None:
+        """Also of a handshake that was cancelled before it began."""
+        if self._task.cancelled():
+            taken.close()
+        if self in self._connections:
+            self._leave()
+
+
+def _taken(plain: asyncio.Transport) -> socket.socket | None:
+    """The connection's socket, to outlive it; None when this process has no file left for it."""
+    try:
+        taken = socket.socket(fileno=os.dup(plain.get_extra_info("socket").fileno()))
+    except OSError:
+        return None
+    taken.setblocking(False)
+    return taken
 
 
 class _Agreed(asyncio.Protocol):

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from streams.stage import Message
 from topics.errors import Unavailable
 from topics.log import Place, Record
 from topics.telemetry.logs import about
 
-T = TypeVar("T")
+
+class Projected(Protocol):
+    """What a record led to, with the messages that it projects."""
+
+    @property
+    def projected(self) -> Sequence[Message]: ...
+
+
+T = TypeVar("T", bound=Projected)
 
 AGAIN_AFTER_S = 1.0
 TELL_EVERY_S = 30.0
@@ -28,7 +36,7 @@ class Projecting(Generic[T]):
 
     def __init__(self, stage: str, project: Callable[[Sequence[Message]], None]) -> None:
         self._stage, self._project = stage, project
-        self._held: list[tuple[Record, Sequence[Message], T]] = []
+        self._held: list[tuple[Record, T]] = []
         self._again_at = self._tell_at = 0.0
         self.why = ""
 
@@ -36,12 +44,14 @@ class Projecting(Generic[T]):
     def holds(self) -> bool:
         return bool(self._held)
 
-    def through(self, read: Sequence[tuple[Record, Sequence[Message], T]], now: float) -> list[tuple[Record, T]]:
-        """Takes records with what they project and what else they lead to; gives back those that are written now."""
+    def through(self, read: list[tuple[Record, T]], now: float) -> list[tuple[Record, T]]:
+        """Takes records with what they lead to; gives back those that are written now."""
+        if not self._held and not any(decision.projected for _, decision in read):
+            return read  # every token comes by
         self._held += read
         if self.why and now < self._again_at:
             return []
-        messages = [message for _, projected, _ in self._held for message in projected]
+        messages = [message for _, decision in self._held for message in decision.projected]
         try:
             if messages:
                 self._project(messages)
@@ -51,7 +61,7 @@ class Projecting(Generic[T]):
         if self.why:
             logger.info("%s: what was held is saved", self._stage)
         done, self._held, self.why = self._held, [], ""
-        return [(record, rest) for record, _, rest in done]
+        return done
 
     def forget(self, places: Collection[Place]) -> None:
         """Somebody else reads these now, and has not been told that anything of what is held was done."""

@@ -161,10 +161,10 @@ class Runner:
         position = self._committed.get(record.place)
         return position is not None and record.offset < position.offset
 
-    def _projected(self, decided: Sequence[tuple[Record, Encoded]]) -> list[tuple[Record, Encoded]]:
+    def _projected(self, decided: list[tuple[Record, Encoded]]) -> list[tuple[Record, Encoded]]:
         """What is durable in the projection now; all of it, for a stage that projects nothing."""
         held = self._projecting.holds
-        written = self._projecting.through([(record, d.projected, d) for record, d in decided], self._now)
+        written = self._projecting.through(decided, self._now)
         if held != self._projecting.holds:
             self._consumer.hold(not held)
         self._shell.watch.metrics.held(self._projecting.why)

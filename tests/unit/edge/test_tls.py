@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import socket
 import ssl
 import threading
@@ -92,6 +93,23 @@ def test_handshakes_are_connections_and_are_waited_for_a_while(
         monkeypatch.setattr(tls, "HANDSHAKE_TIMEOUT_S", PATIENCE_S)
         with httpx.Client(base_url=edge.url, verify=trusted, trust_env=False) as client:
             assert 'laneway_edge_refused_total{code="tls_handshake"} 4.0' in client.get("/metrics").text
+
+
+def test_who_comes_when_no_file_is_left_is_cut_and_counted_no_more(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(_: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with RunningEdge(tmp_path, certificate=files[0], certificate_key=files[1]) as edge:
+        monkeypatch.setattr(tls.os, "dup", none_left)
+        with raw(edge) as refused:
+            assert answer_of(refused) == b""
+        monkeypatch.undo()
+        wait_for(lambda: not edge.process.server.config.bounds.addresses)
+        edge.url = f"https://localhost:{edge.port}"
+        with edge.client() as client:
+            assert client.get("/health").status_code == 200
 
 
 def test_clients_that_only_connect_cost_an_edge_little(files: tuple[str, str], tmp_path: Path) -> None:
