@@ -24,7 +24,8 @@ from topics.errors import TopicsError
 from topics.log import Log, Record
 from topics.outputs import reply_of_key
 from topics.schemas import Decoder
-from topics.tail import Delivery, Subscription, Tail
+from topics.subscription import Delivery, Subscription
+from topics.tail import Tail
 from topics.telemetry.logs import about
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,8 @@ from topics.kafka import KafkaLog
 from topics.log import Place
 from topics.outputs import Encoder, Output, Routes
 from topics.schemas import publish
-from topics.tail import Delivery, Tail
+from topics.subscription import Delivery
+from topics.tail import Tail
 
 ACKNOWLEDGE_S = 30.0
 ANSWER_S = 30.0

@@ -1,7 +1,8 @@
 """Replies as they are written: open one by its id and get every record of it once, in order, past and to come.
 
 One Tail per process serves all its streams with two readers: `live` follows the home partitions, and any other
-partition while somebody needs it; `past` reads what lay in the log before a subscription began.
+partition while somebody needs it and for a while after; `past` reads what lay in the log before a subscription began,
+unless `live` or another's past has brought it here not long ago.
 
 The seam between the two is an offset. Each followed partition has a position P, the next offset that `live` will hand
 out. A subscription is entered at P under the lock that also guards every hand-out, so `live` gives it exactly what lies
@@ -14,71 +15,37 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
 
-from schemas.ids import ReplyId, created_ms, reply_partition
-from topics.catalog import REPLIES, SECOND
+from schemas.ids import ReplyId, created_ms
+from topics.catalog import REPLIES
 from topics.errors import Missed, TopicsError
 from topics.log import BRIEFLY_MS, Log, Place, Record
+from topics.recent import CLOCK_SLACK_MS, Recent
+from topics.subscription import Deliver, Delivery, Source, Subscription, source_of
 
-CLOCK_SLACK_MS = 10 * SECOND
 BATCH = 2_000
 # A step of a replica comes as many small fetches; handing over what a moment brought costs a fraction of each alone.
 MOMENT_S = 0.002
 # For so long a visited partition may wait behind the others, when all of them are silent.
 LIVE_HOLD_MS = 100
-
-Source: TypeAlias = tuple[Place, bytes]
-
-
-@dataclass(eq=False, slots=True)
-class Subscription:
-    """One reader of one reply. `seam` is the first offset that came live; `live` that all before it was delivered."""
-
-    reply: ReplyId
-    seam: int = -1
-    live: bool = False
-    closed: bool = False
-    held: list[Record] = field(default_factory=list)
-
-    @property
-    def place(self) -> Place:
-        return Place(REPLIES, reply_partition(self.reply))
-
-    @property
-    def source(self) -> Source:
-        return self.place, self.reply.encode() + b"/"
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """Records of one subscription. `live`: nothing older is missing. `failure`: the subscription has ended by it."""
-
-    subscription: Subscription
-    records: Sequence[Record]
-    live: bool
-    failure: TopicsError | None = None
-
-
-Deliver = Callable[[Sequence[Delivery]], None]
-
-
-def _source(record: Record) -> Source:
-    """Where a record comes from: its partition, and the reply in its key with the slash that follows."""
-    reply, separator, _ = (record.key or b"").partition(b"/")
-    return record.place, reply + separator
+# So long a visited partition is followed when nobody reads it any more: whoever resumes finds it here.
+VISIT_S = 60.0
+# A longer past is read for those who wait for it, and not kept.
+KEPT_PAST = 50_000
 
 
 @dataclass(eq=False, slots=True)
 class _Followed:
-    """A partition that `live` is to read from `position` on; given up when it is no home and has no readers."""
+    """A partition that `live` is to read from `position` on; `since_s` is when its last reader went or came."""
 
     position: int
     home: bool = False
     readers: int = 0
+    since_s: float = 0.0
 
 
 class Tail:
@@ -87,14 +54,16 @@ class Tail:
     `follow_live` and `catch_up` each belong to one thread, which `start` runs; tests call them directly.
     """
 
-    def __init__(self, log: Log, deliver: Deliver, home: Collection[int] = ()) -> None:
+    def __init__(self, log: Log, deliver: Deliver, home: Collection[int] = (), visit_s: float = VISIT_S) -> None:
         self._live, self._past = log.reader(hold_ms=LIVE_HOLD_MS), log.reader(hold_ms=BRIEFLY_MS)
-        self._deliver = deliver
+        self._deliver, self._visit_s = deliver, visit_s
         self._lock = threading.Lock()
         places = [Place(REPLIES, partition) for partition in home]
         self._followed = {place: _Followed(self._past.end(place), home=True) for place in places}
         self._assigned: dict[Place, _Followed] = {}
+        self._recent = Recent()
         self._subscriptions: defaultdict[Source, list[Subscription]] = defaultdict(list)
+        self._behind: defaultdict[Place, list[Subscription]] = defaultdict(list)
         self._waiting: queue.SimpleQueue[Subscription] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -124,6 +93,7 @@ class Tail:
         Returns whether there was something.
         """
         with self._lock:
+            self._give_up_idle()
             wanted = dict(self._followed)
         for place in [place for place, followed in self._assigned.items() if wanted.get(place) is not followed]:
             self._live.remove(place)
@@ -140,24 +110,40 @@ class Tail:
         return bool(records)
 
     def catch_up(self, timeout_s: float) -> bool:
-        """Reads the past of the subscriptions that wait for it, those of one partition at once; returns after
-        `timeout_s` if none does. Returns whether there was one.
+        """Delivers their past to all that wait for it and whose it is at hand, and then reads that of one partition
+        for the others; returns after `timeout_s` if nobody waits. Returns whether somebody did.
         """
-        try:
-            waiting = [self._waiting.get(timeout=timeout_s)]
-        except queue.Empty:
-            return False
-        with contextlib.suppress(queue.Empty):
-            while True:
-                waiting.append(self._waiting.get_nowait())
-        by_place: defaultdict[Place, list[Subscription]] = defaultdict(list)
-        for subscription in waiting:
-            by_place[subscription.place].append(subscription)
-        for place, together in by_place.items():
+        arrived = self._arrived(0.0 if self._behind else timeout_s)
+        for subscription in arrived:
+            if not self._hand_recent(subscription):
+                self._behind[subscription.place].append(subscription)
+        if self._behind:
+            place = next(iter(self._behind))
+            together = self._behind.pop(place)
             try:
                 self._read_past(place, together)
             except TopicsError as error:
                 self._fail(together, error)
+            return True
+        return bool(arrived)
+
+    def _arrived(self, timeout_s: float) -> list[Subscription]:
+        arrived: list[Subscription] = []
+        with contextlib.suppress(queue.Empty):
+            arrived.append(self._waiting.get(timeout=timeout_s) if timeout_s else self._waiting.get_nowait())
+            while True:
+                arrived.append(self._waiting.get_nowait())
+        return arrived
+
+    def _hand_recent(self, subscription: Subscription) -> bool:
+        """Whether all of the reply so far is at hand: then it is delivered."""
+        with self._lock:
+            past = self._recent.of(subscription.reply, subscription.source)
+            if past is None or subscription.closed:
+                return subscription.closed
+            self._enter(subscription)
+            subscription.live = True
+            self._deliver([Delivery(subscription, past, True)])
         return True
 
     def _fail(self, subscriptions: Sequence[Subscription], error: TopicsError) -> None:
@@ -170,32 +156,38 @@ class Tail:
     def _read_past(self, place: Place, subscriptions: Sequence[Subscription]) -> None:
         end = self._past.end(place)
         with self._lock:
-            self._followed.setdefault(place, _Followed(end))
+            self._followed.setdefault(place, _Followed(end, since_s=time.monotonic()))
             for subscription in subscriptions:
                 self._enter(subscription)
-            self._give_up(place)
         oldest_ms = min(created_ms(subscription.reply) for subscription in subscriptions)
         start = self._past.offset_at(place, oldest_ms - CLOCK_SLACK_MS)
-        if start is not None and start < max(subscription.seam for subscription in subscriptions):
+        seam = max(subscription.seam for subscription in subscriptions)
+        read: list[Record] | None = []
+        if start is not None and start < seam:
             self._past.add(place, start)
             try:
-                self._read_to_seam(place, subscriptions)
+                read = self._read_to(seam, place, subscriptions)
             finally:
                 self._past.remove(place)
         with self._lock:
-            for subscription in subscriptions:
-                subscription.live = True
             open_ones = [subscription for subscription in subscriptions if not subscription.closed]
+            if open_ones and read is not None:  # had `live` met a hole since they were entered, none would be open
+                self._recent.add_older(place, read, seam, oldest_ms)
+            for subscription in open_ones:
+                subscription.live = True
             self._deliver([Delivery(subscription, subscription.held, True) for subscription in open_ones])
             for subscription in subscriptions:
                 subscription.held = []
 
-    def _read_to_seam(self, place: Place, subscriptions: Sequence[Subscription]) -> None:
-        """Hands out what lies before their seam, which is one, for they were entered at once. Raises Missed."""
-        seam = max(subscription.seam for subscription in subscriptions)
+    def _read_to(self, seam: int, place: Place, subscriptions: Sequence[Subscription]) -> list[Record] | None:
+        """Hands out what lies before their seam, which is one, for they were entered at once. Raises Missed.
+
+        Returns all that lies there, also of other replies; None if that is too much to keep, or was not needed.
+        """
         of_source: defaultdict[Source, list[Subscription]] = defaultdict(list)
         for subscription in subscriptions:
             of_source[subscription.source].append(subscription)
+        everything: list[Record] = []
         while (before := self._past.position(place)) < seam and not self._stopped.is_set():
             read = self._past.poll(BATCH, 0.1)
             after = read[0].offset if read else self._past.position(place)
@@ -203,13 +195,16 @@ class Tail:
                 raise Missed(f"{place}: offsets from {before} on were deleted while they were read")
             found: defaultdict[Subscription, list[Record]] = defaultdict(list)
             for record in read:
-                for subscription in of_source.get(_source(record), ()) if record.offset < seam else ():
+                for subscription in of_source.get(source_of(record), ()) if record.offset < seam else ():
                     found[subscription].append(record)
+            if len(everything) <= KEPT_PAST:
+                everything += read
             with self._lock:
                 if all(subscription.closed for subscription in subscriptions):
-                    return
+                    return None
                 if found:
                     self._deliver([Delivery(to, records, False) for to, records in found.items() if not to.closed])
+        return None if self._stopped.is_set() or len(everything) > KEPT_PAST else everything
 
     def _enter(self, subscription: Subscription) -> None:
         if not subscription.closed:
@@ -222,16 +217,20 @@ class Tail:
         readers = self._subscriptions.get(subscription.source, [])
         if subscription in readers:
             readers.remove(subscription)
-            self._followed[subscription.place].readers -= 1
+            followed = self._followed[subscription.place]
+            followed.readers -= 1
+            followed.since_s = time.monotonic()
         if not readers:
             self._subscriptions.pop(subscription.source, None)
         subscription.closed = True
-        self._give_up(subscription.place)
 
-    def _give_up(self, place: Place) -> None:
-        followed = self._followed.get(place)
-        if followed and not followed.home and not followed.readers:
-            del self._followed[place]
+    def _give_up_idle(self) -> None:
+        """Those that are no home and have had no readers for a while."""
+        now_s = time.monotonic()
+        for place, followed in list(self._followed.items()):
+            if not followed.home and not followed.readers and now_s - followed.since_s >= self._visit_s:
+                del self._followed[place]
+                self._recent.forget(place)
 
     def _hand_out(self, records: Sequence[Record]) -> None:
         batch: defaultdict[Subscription, list[Record]] = defaultdict(list)
@@ -242,7 +241,9 @@ class Tail:
             if followed.position != record.offset:
                 self._pass_hole(record.place, record.offset)
             followed.position = record.offset + 1
-            for subscription in self._subscriptions.get(_source(record), ()):
+            source = source_of(record)
+            self._recent.add(record, source)
+            for subscription in self._subscriptions.get(source, ()):
                 (batch[subscription] if subscription.live else subscription.held).append(record)
         left = [Delivery(subscription, found, True) for subscription, found in batch.items() if not subscription.closed]
         if left:
@@ -255,6 +256,7 @@ class Tail:
             return
         error = Missed(f"{place}: offsets {followed.position} to {reached - 1} were deleted before they were read")
         followed.position = reached
+        self._recent.forget(place)
         missing = [s for found in self._subscriptions.values() for s in found if s.place == place]
         for subscription in missing:
             self._leave(subscription)

@@ -19,7 +19,8 @@ from schemas.settings import load
 from topics.config import KafkaConfig
 from topics.errors import TopicsError
 from topics.log import Record
-from topics.tail import Delivery, Tail
+from topics.subscription import Delivery
+from topics.tail import Tail
 
 if TYPE_CHECKING:
     from infra.local.state import DataFolder, Up

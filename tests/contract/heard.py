@@ -12,7 +12,8 @@ from tests.contract.clusters import PATIENCE_S, wait_for
 from topics.catalog import REPLIES
 from topics.errors import TopicsError
 from topics.log import Append, Log, Place
-from topics.tail import Delivery, Subscription, Tail
+from topics.subscription import Delivery, Subscription
+from topics.tail import VISIT_S, Tail
 
 PARTITIONS = 64
 UNUSED = count(0, 2)
@@ -22,13 +23,13 @@ NUMBERS = count(1)
 class Heard:
     """What a tail has delivered, and a test's own two partitions: `home` is followed from the start, `away` not."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, visit_s: float = VISIT_S) -> None:
         self.home = next(UNUSED) % PARTITIONS
         self.away = self.home + 1
         self.values: defaultdict[Subscription, list[bytes | None]] = defaultdict(list)
         self.live: set[Subscription] = set()
         self.failures: dict[Subscription, TopicsError | None] = {}
-        self.tail = Tail(log, self._deliver, home=[self.home])
+        self.tail = Tail(log, self._deliver, [self.home], visit_s)
         self._producer = log.producer()
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:

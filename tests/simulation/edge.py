@@ -23,7 +23,8 @@ from tests.simulation.sim_log import SimLog
 from tests.simulation.surroundings import CODEC, PARTITIONS, Surroundings
 from topics.log import Producer
 from topics.outputs import Encoder, Output
-from topics.tail import Delivery, Subscription, Tail
+from topics.subscription import Delivery, Subscription
+from topics.tail import Tail
 
 CELL_KEY = b"simulation"
 ACCEPT_MS = 10_000

@@ -169,13 +169,23 @@ def test_a_stream_whose_log_was_deleted_before_it_was_read_says_so(tmp_path: Pat
 
 
 def test_a_past_that_cannot_be_read_is_503_until_it_can(edge: RunningEdge) -> None:
-    reply = edge.mint()
+    reply = edge.mint(age_ms=3_600_000)  # the edge did not see it begin
     edge.write(reply, accepted_for(reply), r.Failed("deadline"))
     with edge.client() as client:
         edge.log.past_lost = True
         assert client.get(f"/v1/replies/{reply}/events").status_code == 503
         edge.log.past_lost = False
         assert client.get(f"/v1/replies/{reply}/events").status_code == 200
+
+
+def test_what_the_edge_has_read_needs_no_past(edge: RunningEdge) -> None:
+    old, reply = edge.mint(age_ms=3_600_000), edge.mint()
+    edge.write(reply, accepted_for(reply), r.Failed("deadline"))
+    with edge.client() as client:
+        assert client.get(f"/v1/replies/{old}/events").status_code == 404  # and what came since is kept
+        edge.log.past_lost = True
+        assert client.get(f"/v1/replies/{reply}/events").status_code == 200
+        edge.log.past_lost = False
 
 
 def test_an_edge_beats(edge: RunningEdge) -> None:

@@ -19,7 +19,8 @@ from topics.catalog import REPLIES
 from topics.errors import Unavailable
 from topics.log import HOLD_MS, Place, Record
 from topics.memory import MemoryLog, MemoryReader
-from topics.tail import Subscription
+from topics.recent import CLOCK_SLACK_MS
+from topics.subscription import Subscription
 
 
 class PausedReader(MemoryReader):
@@ -52,8 +53,9 @@ class PausedReader(MemoryReader):
 
 class PausedLog(MemoryLog):
     def __init__(self) -> None:
-        super().__init__({REPLIES: PARTITIONS}, lambda: time.time_ns() // 1_000_000)
+        super().__init__({REPLIES: PARTITIONS}, lambda: time.time_ns() // 1_000_000 + self.later_ms)
         self.pause: Callable[[str], object] = str
+        self.later_ms = 0
 
     def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> MemoryReader:
         return PausedReader(self)
@@ -62,9 +64,9 @@ class PausedLog(MemoryLog):
 class Schedule:
     """Plays actions one after the other; those up to the next `resume` in the middle of a step of the two threads."""
 
-    def __init__(self, actions: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, actions: Sequence[tuple[str, int]], visit_s: float = 0.0) -> None:
         self.log = PausedLog()
-        self.heard = Heard(self.log)
+        self.heard = Heard(self.log, visit_s)
         self.replies = [minted(self.heard.home), minted(self.heard.away), minted(self.heard.away)]
         self.written: defaultdict[ReplyId, list[bytes]] = defaultdict(list)
         self.subscriptions: list[Subscription] = []
@@ -87,8 +89,12 @@ class Schedule:
         elif action == "open":
             self.subscriptions.append(self.heard.tail.open(self.replies[which % len(self.replies)]))
         elif action == "follow":
-            self.replies.append(minted(self.heard.home))
+            self.replies.append(minted(self.heard.home, -self.log.later_ms))
             self.subscriptions.append(self.heard.tail.follow(self.replies[-1]))
+        elif action == "mint":
+            self.replies.append(minted(self.heard.away if which % 2 else self.heard.home, -self.log.later_ms))
+        elif action == "wait":
+            self.log.later_ms += CLOCK_SLACK_MS
         elif action == "close" and self.subscriptions:
             closed = self.subscriptions[which % len(self.subscriptions)]
             self.heard.tail.close(closed)
@@ -101,18 +107,21 @@ class Schedule:
     def play(self) -> None:
         for action, which in self._actions:
             self._act(action, which)
-        for _ in range(len(self.subscriptions) + 2):
+        for _ in range(len(self.subscriptions) + 2):  # one partition's past at a time
             self.heard.tail.catch_up(0.0)
             self.heard.tail.follow_live(0.0)
 
 
-ACTIONS = st.sampled_from(("write", "open", "close", "follow", "follow_live", "catch_up", "resume"))
+ACTIONS = st.sampled_from(("write", "open", "close", "follow", "mint", "wait", "follow_live", "catch_up", "resume"))
+VISITS = st.sampled_from((0.0, 60.0))  # a partition is given up at once, or never
 
 
 @settings(max_examples=300, deadline=None)
-@given(actions=st.lists(st.tuples(ACTIONS, st.integers(0, 5)), min_size=10, max_size=60))
-def test_however_threads_and_readers_interleave_each_gets_every_record_once(actions: list[tuple[str, int]]) -> None:
-    schedule = Schedule(actions)
+@given(actions=st.lists(st.tuples(ACTIONS, st.integers(0, 5)), min_size=10, max_size=60), visit_s=VISITS)
+def test_however_threads_and_readers_interleave_each_gets_every_record_once(
+    actions: list[tuple[str, int]], visit_s: float
+) -> None:
+    schedule = Schedule(actions, visit_s)
     schedule.play()
     for subscription in schedule.subscriptions:
         got, written = schedule.heard.values[subscription], schedule.written[subscription.reply]
@@ -130,6 +139,38 @@ def test_what_was_read_for_one_who_left_does_not_reach_the_one_who_came_then() -
     schedule.play()
     left, came = schedule.subscriptions
     assert (schedule.heard.values[left], schedule.heard.values[came]) == ([], [b"0"])
+
+
+def test_who_resumes_a_reply_that_was_followed_here_asks_the_log_nothing() -> None:
+    log, asked = PausedLog(), list[str]()
+    heard = Heard(log)
+    log.pause = asked.append
+    heard.write(minted(heard.home), b"the first of the partition")
+    heard.run(lambda: heard.tail.follow_live(0.0) is False)
+    log.later_ms = 2 * CLOCK_SLACK_MS
+    reply = minted(heard.home, -log.later_ms)
+    heard.write(reply, b"1", b"2")
+    heard.run(lambda: asked.clear() is None and not heard.tail.follow_live(0.0))
+    subscription = heard.tail.open(reply)
+    heard.run(lambda: heard.values[subscription] == [b"1", b"2"])
+    assert subscription.live and "offset_at" not in asked
+    heard.close()
+
+
+def test_after_one_of_a_partition_has_resumed_the_others_ask_the_log_nothing() -> None:
+    log, asked = PausedLog(), list[str]()
+    heard = Heard(log)
+    first, second = minted(heard.away), minted(heard.away)
+    heard.write(first, b"1")
+    heard.write(second, b"2")
+    opened = heard.tail.open(first)
+    heard.run(lambda: opened.live)
+    log.pause = asked.append
+    opened = heard.tail.open(second)
+    heard.write(second, b"3")
+    heard.run(lambda: heard.values[opened] == [b"2", b"3"])
+    assert "offset_at" not in asked
+    heard.close()
 
 
 def test_a_log_that_does_not_answer_ends_the_subscription_with_the_reason() -> None:
