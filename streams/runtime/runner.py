@@ -85,7 +85,7 @@ class Runner:
         self._commit_running: Future[None] | None = None
         self._now = self._commit_at = self._commit_began = 0.0
         self._lost: Collection[Place] = ()
-        self._assigned = False
+        self._assigned = self._on_hold = False
         self._membership: object = None
         self._undelivered: Exception | None = None
         self._producer = shell.log.producer(ACKNOWLEDGE_S)
@@ -163,10 +163,10 @@ class Runner:
 
     def _projected(self, decided: list[tuple[Record, Encoded]]) -> list[tuple[Record, Encoded]]:
         """What is durable in the projection now; all of it, for a stage that projects nothing."""
-        held = self._projecting.holds
         written = self._projecting.through(decided, self._now)
-        if held != self._projecting.holds:
-            self._consumer.hold(not held)
+        if self._on_hold != self._projecting.holds:  # also since a rebalance took away what was held
+            self._on_hold = self._projecting.holds
+            self._consumer.hold(self._on_hold)
         self._shell.watch.metrics.held(self._projecting.why)
         return written
 

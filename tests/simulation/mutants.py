@@ -94,7 +94,7 @@ OF_THE_STAGES = (
         "takes no silent replica for dead",
         (seen_replicas.Seen, "dead"),
         ("self.followed[supervisor] >= SILENT_BEATS", "False"),
-        found_by=38,
+        found_by=77,
     ),
 )
 OF_THE_SUPERVISOR = (
@@ -173,7 +173,7 @@ OF_THE_FOLD = (
         "ends as abandoned although a listener came back",
         (reply, "_still_abandoned"),
         ("Verdict.VOID if", "Verdict.COUNTED if"),
-        found_by=347,
+        found_by=14,
     ),
 )
 FOUND_HERE = (
@@ -182,6 +182,12 @@ FOUND_HERE = (
         (runner.Runner, "_act"),
         ("if self._undelivered:", "if False:"),
         found_by=448,
+    ),
+    Mutant(
+        "holds for ever after a rebalance",
+        (runner.Runner, "_projected"),
+        ("if self._on_hold != self._projecting.holds:", "if decided and self._on_hold != self._projecting.holds:"),
+        found_by=22170,
     ),
 )
 OF_THE_REST = (
@@ -202,9 +208,9 @@ OF_THE_REST = (
     ),
     Mutant(
         "leaves a record out at the seam",
-        (tail.Tail, "_read_to_seam"),
+        (tail.Tail, "_read_to"),
         ("record.offset < seam", "record.offset < seam - 1"),
-        found_by=0,
+        found_by=3,
     ),
     Mutant(
         "sends the last event again to who resumes",

@@ -99,6 +99,21 @@ def test_who_loses_its_partitions_forgets_what_it_held(cell: Cell) -> None:
     assert (store.saved, committed(second)) == ([0, 1], Position(2))
 
 
+def test_who_gets_its_partitions_back_after_it_held_reads_on(cell: Cell) -> None:
+    store = Away()
+    say(cell, 2)
+    first = cell.runner(History(), instance="one", project=store)
+    run(first, 1.0)
+    second = cell.runner(History(), instance="another", project=store)
+    for n in range(4):
+        first.step(150.0 + n)
+        second.step(150.0 + n)
+    second.close()
+    store.back = True
+    run(first, 3.0, start=200.0)
+    assert (store.saved, committed(first)) == ([0, 1], Position(2))
+
+
 Mend = Callable[[], None]
 
 
