@@ -153,9 +153,11 @@ class Run:
     def _given_up(self, history: History) -> Iterator[Violation]:
         """Replies that had all the time that a healed cell needs, and were failed nevertheless.
 
-        That is the time for all tokens of all replies, one after the other, and for twenty steps of a stuck replica.
+        That is the time for all tokens of all replies, one after the other, and for a replica that is stuck to be given
+        up: it has the time of ten of its slowest steps.
         """
-        needed_ms = REPAIR_MS + (8 * len(self.plan.asks) + 20) * sum(self.plan.sizes.step_ms) // 2
+        slowest_ms = max((fault.for_ms for fault in self.plan.faults if fault.kind == "stuck"), default=0)
+        needed_ms = REPAIR_MS + (8 * len(self.plan.asks) + 20) * sum(self.plan.sizes.step_ms) // 2 + 10 * slowest_ms
         for told in tell(history.of(REPLIES)).values():
             accepted = told.accepted
             from_ms = max(self._healed_ms, created_ms(told.reply))
