@@ -35,12 +35,13 @@ class Requests:
             return self._near.get((place, offset))
 
     def _read(self, place: Place, offset: int) -> list[Record]:
-        """What lies around the offset: as much before it as MOST_BYTES hold, after it as much as comes with it."""
+        """What lies around the offset: as much before it as MOST_BYTES hold, and after it while they have room."""
         reader = self._reader = self._reader or self._log.reader(hold_ms=BRIEFLY_MS)
-        begin = reader.begin(place)
-        if not begin <= offset < reader.end(place):
+        begin, end = reader.begin(place), reader.end(place)
+        if not begin <= offset < end:
             return []
         around, held, silent = deque[Record](), 0, 0
+        last = min(offset + AROUND, end - 1)
         reader.add(place, max(begin, offset - AROUND))
         try:
             while silent < PATIENCE_POLLS:
@@ -51,7 +52,8 @@ class Requests:
                     held += len(record.value or b"")
                     while held > MOST_BYTES and around[0].offset < offset:
                         held -= len(around.popleft().value or b"")
-                if reader.position(place) > offset:
+                position = reader.position(place)
+                if position > last or (position > offset and (held >= MOST_BYTES or not records)):
                     return list(around)
             raise Unavailable(f"{place} gave no record at {offset}")
         finally:

@@ -16,7 +16,8 @@ from streams.stage import ContinuationWanted, HistoryWanted
 from tests.unit.streams.cells import CODEC, Cell
 from tests.unit.streams.staged import SIZES, beat, posted, reply_id, request, turn
 from topics.catalog import LARGEST_RECORD, REPLIES, TIERS, generate_topic
-from topics.log import Place
+from topics.log import Place, Record
+from topics.memory import MemoryReader
 from topics.schemas import Decoder
 from topics.store.contract import History
 
@@ -59,10 +60,16 @@ def test_a_place_where_the_request_does_not_lie_ends_the_reply(cell: Cell, origi
     assert (output.key, output.event) == (reply_id(1), Failed("request_lost"))
 
 
+class Sipping(MemoryReader):
+    """A broker that answers with a few records at a time."""
+
+    def poll(self, limit: int, timeout_s: float) -> list[Record]:
+        return super().poll(min(limit, 3), timeout_s)
+
+
 def test_requests_that_lie_side_by_side_are_read_together(cell: Cell) -> None:
     readers = []
-    made = cell.log.reader
-    cell.log.reader = lambda **how: readers.append(made(**how)) or readers[-1]  # type: ignore[method-assign]
+    cell.log.reader = lambda **_: readers.append(Sipping(cell.log, committed_only=False)) or readers[-1]  # type: ignore
     cell.write(*(cell.routes.generate(request(n)) for n in range(3, 40)))
     shell = effects(cell)
     shell.perform(replace(wanted(Origin(PAID, 0, 20)), reply=reply_id(20)))
