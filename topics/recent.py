@@ -1,103 +1,80 @@
-"""What was read of the reply log not long ago, by reply: who resumes one of these waits for no broker.
+"""What was read of a partition of the reply log not long ago: who resumes one of its replies waits for no broker.
 
-A partition is kept from the offset `begin` on, as far as it was read. Which replies are whole in it is told by time: a
-record is not older than its reply, but for the clocks' disagreement, so whatever was made after a moment lies behind
-the first record of that moment. Beyond a number of bytes the replies that were seen first are let go of, whole.
+It is all that lies there from one offset on, as far as it was read. Which replies are whole in it is told by time: a
+record is not older than its reply, but for the clocks' disagreement, so of a reply that was made well after the
+records before that offset nothing is missing. Beyond a number of bytes the oldest records are let go of.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from schemas.ids import ReplyId, created_ms
 from topics.catalog import SECOND
-from topics.log import Headers, Place, Record
-from topics.subscription import Source, source_of
+from topics.log import Headers, Record
+from topics.subscription import Source
 
 CLOCK_SLACK_MS = 10 * SECOND
-MOST_BYTES = 64 << 20
-LINE_BYTES = 256  # of a record's objects beside its key and value
+LINE_BYTES = 350  # of a record's objects and key, beside its value
 
 # A record less its place. A plain tuple of plain values, which the garbage collector does not look at again.
 Line: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
-
-
-@dataclass(eq=False, slots=True)
-class _Kept:
-    """A partition from `begin` on. Whole are the replies made at `whole_from_ms` or later, and after `lost_ms`."""
-
-    begin: int
-    whole_from_ms: int
-    lost_ms: int = 0
-    lines: dict[bytes, list[Line]] = field(default_factory=dict)
+NOTHING = 1 << 62
 
 
 class Recent:
-    """Not safe for threads: its owner guards it."""
+    """Not safe for threads: its owner guards it. `begin` is the first offset kept; without one, nothing is."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes, self._bytes = most_bytes, 0
-        self._kept: dict[Place, _Kept] = {}
-        self._first_seen: deque[tuple[_Kept, bytes]] = deque()
+    def __init__(self) -> None:
+        self._lines: deque[Line] = deque()
+        self._value_bytes = 0
+        self._begin = NOTHING
+        self._whole_from_ms = NOTHING
 
-    def add(self, record: Record, source: Source) -> None:
-        """One record further; a partition's first is where its keeping begins."""
-        kept = self._kept.get(record.place)
-        if kept is None:
-            whole_from_ms = record.timestamp_ms + CLOCK_SLACK_MS + 1  # what was appended before is not newer than it
-            kept = self._kept[record.place] = _Kept(record.offset, whole_from_ms)
-        lines = kept.lines.get(source[1])
-        if lines is None:
-            lines = kept.lines[source[1]] = []
-            self._first_seen.append((kept, source[1]))
-        lines.append(record[1:])
-        self._bytes += _size(lines[-1])
-        while self._bytes > self._most_bytes:
-            self._let_go()
+    @property
+    def size(self) -> int:
+        """In bytes, about."""
+        return self._value_bytes + LINE_BYTES * len(self._lines)
 
-    def add_older(self, place: Place, older: Sequence[Record], end: int, whole_from_ms: int) -> None:
+    def add(self, record: Record) -> None:
+        """The next record of the partition; the first is where the keeping begins."""
+        if self._begin == NOTHING:
+            self._begins(record.offset, record.timestamp_ms)
+        self._lines.append(record[1:])
+        self._value_bytes += len(record.value or b"")
+
+    def add_older(self, read: Sequence[Record], end: int, whole_from_ms: int) -> None:
         """All that lies between the first record of the moment `whole_from_ms` less the clocks' slack and `end`, which
-        is not before where keeping began."""
-        kept = self._kept.setdefault(place, _Kept(end, whole_from_ms))
-        found: defaultdict[bytes, list[Line]] = defaultdict(list)
-        for record in older:
-            if record.offset < kept.begin:
-                found[source_of(record)[1]].append(record[1:])
-        for key, lines in found.items():
-            if key not in kept.lines:
-                self._first_seen.append((kept, key))
-            kept.lines[key] = lines + kept.lines.get(key, [])
-            self._bytes += sum(map(_size, lines))
-        kept.begin = min(kept.begin, *(record.offset for record in older[:1]), end)
-        kept.whole_from_ms = min(kept.whole_from_ms, whole_from_ms)
-        while self._bytes > self._most_bytes:
-            self._let_go()
+        is not before where the keeping began."""
+        begin = min(self._begin, end)
+        older: list[Line] = [record[1:] for record in read if record.offset < begin]
+        self._lines.extendleft(reversed(older))
+        self._value_bytes += sum(len(line[3] or b"") for line in older)
+        self._begin = min(begin, *(line[0] for line in older[:1]), end)
+        self._whole_from_ms = min(self._whole_from_ms, whole_from_ms)
 
     def of(self, reply: ReplyId, source: Source) -> list[Record] | None:
         """Every record of the reply so far; None when some may be missing here."""
-        place, key = source
-        kept = self._kept.get(place)
-        if kept is None or not kept.lost_ms < created_ms(reply) >= kept.whole_from_ms:
+        if created_ms(reply) < self._whole_from_ms:
             return None
-        return [Record(place, *line) for line in kept.lines.get(key, ())]
+        place, key = source
+        return [Record(place, *line) for line in self._lines if line[2] is not None and line[2].startswith(key)]
 
-    def forget(self, place: Place) -> None:
-        """What comes of the place from now on does not follow what is kept."""
-        kept = self._kept.pop(place, None)
-        if kept is not None:
-            self._bytes -= sum(_size(line) for lines in kept.lines.values() for line in lines)
-            self._first_seen = deque(entry for entry in self._first_seen if entry[0] is not kept)
+    def shrink(self, most_bytes: int) -> None:
+        while self.size > most_bytes:
+            offset, timestamp_ms, _, value, _ = self._lines.popleft()
+            self._value_bytes -= len(value or b"")
+            self._begins(offset + 1, timestamp_ms)
 
-    def _let_go(self) -> None:
-        kept, key = self._first_seen.popleft()
-        lines = kept.lines.pop(key, ())
-        if lines:
-            self._bytes -= sum(map(_size, lines))
-            kept.lost_ms = max(kept.lost_ms, lines[0][1] + CLOCK_SLACK_MS)
+    def forget(self) -> None:
+        """What comes from now on does not follow what is kept."""
+        self._lines.clear()
+        self._value_bytes, self._begin, self._whole_from_ms = 0, NOTHING, NOTHING
 
-
-def _size(line: Line) -> int:
-    return LINE_BYTES + len(line[2] or b"") + len(line[3] or b"")
+    def _begins(self, offset: int, before_ms: int) -> None:
+        """At an offset; what lies before it was appended at `before_ms` at the latest."""
+        self._begin = offset
+        since_ms = before_ms + CLOCK_SLACK_MS + 1
+        self._whole_from_ms = since_ms if self._whole_from_ms == NOTHING else max(self._whole_from_ms, since_ms)

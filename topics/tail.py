@@ -18,7 +18,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from schemas.ids import ReplyId, created_ms
 from topics.catalog import REPLIES
@@ -34,7 +34,8 @@ MOMENT_S = 0.002
 LIVE_HOLD_MS = 100
 # So long a visited partition is followed when nobody reads it any more: whoever resumes finds it here.
 VISIT_S = 60.0
-# A longer past is read for those who wait for it, and not kept.
+# So much of what was read is kept, in all; a past of more records is read for those who wait for it, and not kept.
+RECENT_BYTES = 128 << 20
 KEPT_PAST = 50_000
 
 
@@ -46,6 +47,7 @@ class _Followed:
     home: bool = False
     readers: int = 0
     since_s: float = 0.0
+    recent: Recent = field(default_factory=Recent)
 
 
 class Tail:
@@ -61,7 +63,6 @@ class Tail:
         places = [Place(REPLIES, partition) for partition in home]
         self._followed = {place: _Followed(self._past.end(place), home=True) for place in places}
         self._assigned: dict[Place, _Followed] = {}
-        self._recent = Recent()
         self._subscriptions: defaultdict[Source, list[Subscription]] = defaultdict(list)
         self._behind: defaultdict[Place, list[Subscription]] = defaultdict(list)
         self._waiting: queue.SimpleQueue[Subscription] = queue.SimpleQueue()
@@ -107,6 +108,8 @@ class Tail:
             self._hand_out(records)
             for place, position in reached:
                 self._pass_hole(place, position)
+            for followed in self._followed.values():
+                followed.recent.shrink(RECENT_BYTES // len(self._followed))
         return bool(records)
 
     def catch_up(self, timeout_s: float) -> bool:
@@ -138,7 +141,8 @@ class Tail:
     def _hand_recent(self, subscription: Subscription) -> bool:
         """Whether all of the reply so far is at hand: then it is delivered."""
         with self._lock:
-            past = self._recent.of(subscription.reply, subscription.source)
+            followed = self._followed.get(subscription.place)
+            past = followed.recent.of(subscription.reply, subscription.source) if followed else None
             if past is None or subscription.closed:
                 return subscription.closed
             self._enter(subscription)
@@ -172,7 +176,7 @@ class Tail:
         with self._lock:
             open_ones = [subscription for subscription in subscriptions if not subscription.closed]
             if open_ones and read is not None:  # had `live` met a hole since they were entered, none would be open
-                self._recent.add_older(place, read, seam, oldest_ms)
+                self._followed[place].recent.add_older(read, seam, oldest_ms)
             for subscription in open_ones:
                 subscription.live = True
             self._deliver([Delivery(subscription, subscription.held, True) for subscription in open_ones])
@@ -230,7 +234,6 @@ class Tail:
         for place, followed in list(self._followed.items()):
             if not followed.home and not followed.readers and now_s - followed.since_s >= self._visit_s:
                 del self._followed[place]
-                self._recent.forget(place)
 
     def _hand_out(self, records: Sequence[Record]) -> None:
         batch: defaultdict[Subscription, list[Record]] = defaultdict(list)
@@ -241,9 +244,8 @@ class Tail:
             if followed.position != record.offset:
                 self._pass_hole(record.place, record.offset)
             followed.position = record.offset + 1
-            source = source_of(record)
-            self._recent.add(record, source)
-            for subscription in self._subscriptions.get(source, ()):
+            followed.recent.add(record)
+            for subscription in self._subscriptions.get(source_of(record), ()):
                 (batch[subscription] if subscription.live else subscription.held).append(record)
         left = [Delivery(subscription, found, True) for subscription, found in batch.items() if not subscription.closed]
         if left:
@@ -256,7 +258,7 @@ class Tail:
             return
         error = Missed(f"{place}: offsets {followed.position} to {reached - 1} were deleted before they were read")
         followed.position = reached
-        self._recent.forget(place)
+        followed.recent.forget()
         missing = [s for found in self._subscriptions.values() for s in found if s.place == place]
         for subscription in missing:
             self._leave(subscription)

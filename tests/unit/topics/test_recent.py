@@ -12,7 +12,7 @@ from schemas.ids import ReplyId
 from topics.catalog import REPLIES
 from topics.log import Place, Record
 from topics.recent import CLOCK_SLACK_MS, LINE_BYTES, Recent
-from topics.subscription import Source, source_of
+from topics.subscription import Source
 
 PLACE = Place(REPLIES, 0)
 NOW_MS = 1_800_000_000_000
@@ -33,7 +33,7 @@ def record(offset: int, reply: ReplyId, timestamp_ms: int, size: int = 1) -> Rec
 
 def add(recent: Recent, *records: Record) -> None:
     for one in records:
-        recent.add(one, source_of(one))
+        recent.add(one)
 
 
 def test_a_reply_that_may_have_begun_before_the_keeping_did_is_not_given() -> None:
@@ -52,8 +52,8 @@ def test_what_was_read_of_the_past_joins_what_came_live() -> None:
     records = [record(offset, old, NOW_MS) for offset in range(4)]
     recent = Recent()
     add(recent, *records[2:])
-    recent.add_older(PLACE, records[:3], 3, NOW_MS)
-    assert recent.of(old, source(old)) == records
+    recent.add_older(records[:3], 3, NOW_MS)
+    assert (recent.of(old, source(old)), recent.size) == (records, 4 * (LINE_BYTES + 1))
     assert recent.of(other, source(other)) is None
 
 
@@ -61,10 +61,11 @@ def test_nothing_that_was_kept_before_a_gap_is_given() -> None:
     reply = minted(1, LATER_MS)
     recent, records = Recent(), [record(offset, reply, NOW_MS if offset == 0 else LATER_MS) for offset in range(4)]
     add(recent, *records[:3])
-    recent.forget(PLACE)
+    recent.forget()
     assert recent.of(reply, source(reply)) is None
     add(recent, records[3])
     assert recent.of(reply, source(reply)) is None
+    assert recent.size == LINE_BYTES + 1
 
 
 WRITES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2 * CLOCK_SLACK_MS), st.integers(1, 400)), max_size=60)
@@ -74,7 +75,7 @@ WRITES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2 * CLOCK_SLACK_MS
 def test_within_its_bound_a_reply_is_given_whole_or_not_at_all(
     writes: list[tuple[int, int, int]], before: int, keeps: int
 ) -> None:
-    recent, now_ms, replies = Recent(keeps * (LINE_BYTES + 300)), NOW_MS, dict[int, ReplyId]()
+    recent, now_ms, replies = Recent(), NOW_MS, dict[int, ReplyId]()
     whole, offsets = defaultdict[ReplyId, list[Record]](list), count()
     for n, (which, passed_ms, size) in enumerate(writes):
         now_ms += passed_ms
@@ -85,6 +86,7 @@ def test_within_its_bound_a_reply_is_given_whole_or_not_at_all(
             add(recent, whole[reply][-1])
         if n == before + 5:
             read = sorted((one for records in whole.values() for one in records), key=lambda one: one.offset)
-            recent.add_older(PLACE, read, n + 1, NOW_MS)
+            recent.add_older(read, n + 1, NOW_MS)
+        recent.shrink(keeps * (LINE_BYTES + 300))
         assert all(recent.of(one, source(one)) in (None, records) for one, records in whole.items())
-        assert recent._bytes <= recent._most_bytes
+        assert recent.size <= keeps * (LINE_BYTES + 300)
