@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from schemas import reply_records as r
-from schemas.events import AttemptDropped, ReplicaBeat
+from schemas.events import AttemptDropped, ReplicaBeat, SupervisorBeat
 from tests.checker.abandoned import abandonment_violations
 from tests.checker.fences import fence_violations
 from tests.checker.history import History
 from tests.checker.telling import tell
-from tests.unit.checker.moments import REPLY, told, with_edges, with_replicas
-from tests.unit.streams.staged import ONE, TWO, accepted, beat, dispatched, started, tokens
-from topics.catalog import REPLIES
+from tests.unit.checker.moments import REPLY, SUPERVISOR, told, with_edges, with_replicas
+from tests.unit.streams.staged import ONE, T0, TWO, accepted, beat, dispatched, started, tokens
+from topics.catalog import REPLICAS, REPLIES
 
 CAME, WENT = r.ListenerAttached("e", "s"), r.ListenerDetached("e", "s")
 AT_WORK = beat(ONE, running=1, step=7)
@@ -79,6 +79,15 @@ def test_a_replica_that_beats_must_not_be_fenced() -> None:
     assert fenced((beat(ONE), 20.0))
     assert fenced((beat(ONE), 10.0))
     assert not fenced((beat(ONE), 9.0))
+
+
+@pytest.mark.parametrize(("last_s", "wrong"), [(7.0, False), (9.5, True)])
+def test_one_that_was_silent_when_the_supervisor_last_looked_may_be(last_s: float, wrong: bool) -> None:
+    life = (0.0, accepted(REPLY)), (9.9, dispatched()), (9.95, r.AttemptOpened(2))
+    history = with_replicas(told(*life), (beat(ONE), last_s), (SupervisorBeat(SUPERVISOR), 10.0))
+    back = replace(history.of(REPLICAS)[-1], offset=1_000, at_ms=T0 + 9_800, event=beat(ONE))
+    history = History((*history.entries, back))
+    assert bool(list(fence_violations(history, tell(history.of(REPLIES))))) == wrong
 
 
 def test_one_that_was_replaced_or_gave_the_attempt_up_or_left_a_hole_may_be() -> None:
