@@ -16,10 +16,9 @@ Source: TypeAlias = tuple[Place, bytes]
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """One reader of one reply. `seam` is the first offset that came live; `live` that all before it was delivered."""
+    """One reader of one reply. `live`: all that lay in the log before it is delivered; `held` waits for that."""
 
     reply: ReplyId
-    seam: int = -1
     live: bool = False
     closed: bool = False
     held: list[Record] = field(default_factory=list)

@@ -5,8 +5,9 @@ partition while somebody needs it and for a while after; `past` reads what lay i
 unless `live` or another's past has brought it here not long ago.
 
 The seam between the two is an offset. Each followed partition has a position P, the next offset that `live` will hand
-out. A subscription is entered at P under the lock that also guards every hand-out, so `live` gives it exactly what lies
-at P and after, and catch-up gives it exactly what lies before. Live records are held until catch-up is through.
+out, and keeps what was read of it from an offset B on (`recent.py`). A subscription is entered at P, with what is kept,
+under the lock that also guards every hand-out, so `live` gives it exactly what lies at P and after, and catch-up gives
+it exactly what lies before B. Live records are held until catch-up is through.
 A reader that stood still for longer than the log remembers finds a hole; whoever may miss something by it is told.
 """
 
@@ -18,7 +19,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from schemas.ids import ReplyId, created_ms
 from topics.catalog import REPLIES
@@ -44,10 +45,10 @@ class _Followed:
     """A partition that `live` is to read from `position` on; `since_s` is when its last reader went or came."""
 
     position: int
+    recent: Recent
     home: bool = False
     readers: int = 0
     since_s: float = 0.0
-    recent: Recent = field(default_factory=Recent)
 
 
 class Tail:
@@ -60,14 +61,19 @@ class Tail:
         self._live, self._past = log.reader(hold_ms=LIVE_HOLD_MS), log.reader(hold_ms=BRIEFLY_MS)
         self._deliver, self._visit_s = deliver, visit_s
         self._lock = threading.Lock()
-        places = [Place(REPLIES, partition) for partition in home]
-        self._followed = {place: _Followed(self._past.end(place), home=True) for place in places}
+        self._followed = {Place(REPLIES, partition): self._home(Place(REPLIES, partition)) for partition in home}
         self._assigned: dict[Place, _Followed] = {}
         self._subscriptions: defaultdict[Source, list[Subscription]] = defaultdict(list)
         self._behind: defaultdict[Place, list[Subscription]] = defaultdict(list)
         self._waiting: queue.SimpleQueue[Subscription] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
+
+    def _home(self, place: Place) -> _Followed:
+        """A partition from its end on, which nothing lies before, or what was appended up to now."""
+        end = self._past.end(place)
+        before_ms = 0 if end == self._past.begin(place) else time.time_ns() // 1_000_000 + CLOCK_SLACK_MS
+        return _Followed(end, Recent(end, before_ms), home=True)
 
     def follow(self, reply: ReplyId) -> Subscription:
         """Subscribes to a reply that was minted just now in a home partition: nothing of it can lie before."""
@@ -142,12 +148,11 @@ class Tail:
         """Whether all of the reply so far is at hand: then it is delivered."""
         with self._lock:
             followed = self._followed.get(subscription.place)
-            past = followed.recent.of(subscription.reply, subscription.source) if followed else None
-            if past is None or subscription.closed:
+            if subscription.closed or not (followed and followed.recent.has_all(subscription.reply)):
                 return subscription.closed
             self._enter(subscription)
             subscription.live = True
-            self._deliver([Delivery(subscription, past, True)])
+            self._deliver([Delivery(subscription, followed.recent.of(subscription.source), True)])
         return True
 
     def _fail(self, subscriptions: Sequence[Subscription], error: TopicsError) -> None:
@@ -160,12 +165,13 @@ class Tail:
     def _read_past(self, place: Place, subscriptions: Sequence[Subscription]) -> None:
         end = self._past.end(place)
         with self._lock:
-            self._followed.setdefault(place, _Followed(end, since_s=time.monotonic()))
+            followed = self._followed.setdefault(place, _Followed(end, Recent(end), since_s=time.monotonic()))
+            seam = followed.recent.begin
             for subscription in subscriptions:
                 self._enter(subscription)
+                subscription.held = followed.recent.of(subscription.source)
         oldest_ms = min(created_ms(subscription.reply) for subscription in subscriptions)
         start = self._past.offset_at(place, oldest_ms - CLOCK_SLACK_MS)
-        seam = max(subscription.seam for subscription in subscriptions)
         read: list[Record] | None = []
         if start is not None and start < seam:
             self._past.add(place, start)
@@ -176,7 +182,7 @@ class Tail:
         with self._lock:
             open_ones = [subscription for subscription in subscriptions if not subscription.closed]
             if open_ones and read is not None:  # had `live` met a hole since they were entered, none would be open
-                self._followed[place].recent.add_older(read, seam, oldest_ms)
+                followed.recent.add_older(read, seam, oldest_ms)
             for subscription in open_ones:
                 subscription.live = True
             self._deliver([Delivery(subscription, subscription.held, True) for subscription in open_ones])
@@ -184,7 +190,7 @@ class Tail:
                 subscription.held = []
 
     def _read_to(self, seam: int, place: Place, subscriptions: Sequence[Subscription]) -> list[Record] | None:
-        """Hands out what lies before their seam, which is one, for they were entered at once. Raises Missed.
+        """Hands out what lies before the seam: the rest is at hand, or comes live. Raises Missed.
 
         Returns all that lies there, also of other replies; None if that is too much to keep, or was not needed.
         """
@@ -214,7 +220,6 @@ class Tail:
         if not subscription.closed:
             followed = self._followed[subscription.place]
             followed.readers += 1
-            subscription.seam = followed.position
             self._subscriptions[subscription.source].append(subscription)
 
     def _leave(self, subscription: Subscription) -> None:
@@ -258,7 +263,7 @@ class Tail:
             return
         error = Missed(f"{place}: offsets {followed.position} to {reached - 1} were deleted before they were read")
         followed.position = reached
-        followed.recent.forget()
+        followed.recent = Recent(reached)
         missing = [s for found in self._subscriptions.values() for s in found if s.place == place]
         for subscription in missing:
             self._leave(subscription)

@@ -24,6 +24,7 @@ class Heard:
     """What a tail has delivered, and a test's own two partitions: `home` is followed from the start, `away` not."""
 
     def __init__(self, log: Log, visit_s: float = VISIT_S) -> None:
+        self.log = log
         self.home = next(UNUSED) % PARTITIONS
         self.away = self.home + 1
         self.values: defaultdict[Subscription, list[bytes | None]] = defaultdict(list)

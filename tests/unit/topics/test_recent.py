@@ -36,57 +36,66 @@ def add(recent: Recent, *records: Record) -> None:
         recent.add(one)
 
 
-def test_a_reply_that_may_have_begun_before_the_keeping_did_is_not_given() -> None:
+def whole(recent: Recent, reply: ReplyId) -> list[Record] | None:
+    return recent.of(source(reply)) if recent.has_all(reply) else None
+
+
+def test_a_reply_that_may_have_begun_before_the_keeping_did_is_not_whole() -> None:
     old, new = minted(1, NOW_MS + CLOCK_SLACK_MS), minted(2, LATER_MS)
-    recent, records = Recent(), [record(7, old, NOW_MS), record(8, new, LATER_MS), record(9, new, LATER_MS)]
-    assert recent.of(new, source(new)) is None
+    recent, records = Recent(7), [record(7, old, NOW_MS), record(8, new, LATER_MS), record(9, new, LATER_MS)]
+    assert not recent.has_all(new)
     add(recent, *records)
-    assert recent.of(old, source(old)) is None
-    assert recent.of(new, source(new)) == records[1:]
-    unknown = minted(3, LATER_MS)
-    assert recent.of(unknown, source(unknown)) == []
+    assert whole(recent, old) is None
+    assert whole(recent, new) == records[1:]
+    assert whole(recent, minted(3, LATER_MS)) == []
+
+
+def test_what_lies_before_is_known_by_its_first_record_or_by_a_bound_on_its_time() -> None:
+    reply = minted(1, NOW_MS)
+    assert Recent(0, before_ms=0).has_all(reply)
+    assert Recent(7, NOW_MS - CLOCK_SLACK_MS - 1).has_all(reply)
+    assert not Recent(7, NOW_MS - CLOCK_SLACK_MS).has_all(reply)
 
 
 def test_what_was_read_of_the_past_joins_what_came_live() -> None:
     old, other = minted(1, NOW_MS), minted(2, NOW_MS - 1)
     records = [record(offset, old, NOW_MS) for offset in range(4)]
-    recent = Recent()
+    recent = Recent(2)
     add(recent, *records[2:])
-    recent.add_older(records[:3], 3, NOW_MS)
-    assert (recent.of(old, source(old)), recent.size) == (records, 4 * (LINE_BYTES + 1))
-    assert recent.of(other, source(other)) is None
+    recent.add_older(records[:2], 2, NOW_MS)
+    assert (whole(recent, old), recent.size, recent.begin) == (records, 4 * (LINE_BYTES + 1), 0)
+    assert not recent.has_all(other)
 
 
-def test_nothing_that_was_kept_before_a_gap_is_given() -> None:
-    reply = minted(1, LATER_MS)
-    recent, records = Recent(), [record(offset, reply, NOW_MS if offset == 0 else LATER_MS) for offset in range(4)]
-    add(recent, *records[:3])
-    recent.forget()
-    assert recent.of(reply, source(reply)) is None
-    add(recent, records[3])
-    assert recent.of(reply, source(reply)) is None
-    assert recent.size == LINE_BYTES + 1
+def test_a_past_that_ends_before_what_is_left_is_of_no_use() -> None:
+    reply = minted(1, NOW_MS)
+    records = [record(offset, reply, NOW_MS) for offset in range(4)]
+    recent = Recent(2)
+    add(recent, *records[2:])
+    recent.shrink(LINE_BYTES + 1)
+    recent.add_older(records[:2], 2, NOW_MS)
+    assert (recent.begin, whole(recent, reply)) == (3, None)
 
 
 WRITES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2 * CLOCK_SLACK_MS), st.integers(1, 400)), max_size=60)
 
 
 @given(writes=WRITES, before=st.integers(0, 20), keeps=st.integers(1, 12))
-def test_within_its_bound_a_reply_is_given_whole_or_not_at_all(
+def test_within_its_bound_a_reply_is_whole_or_not_said_to_be(
     writes: list[tuple[int, int, int]], before: int, keeps: int
 ) -> None:
-    recent, now_ms, replies = Recent(), NOW_MS, dict[int, ReplyId]()
-    whole, offsets = defaultdict[ReplyId, list[Record]](list), count()
+    recent, now_ms, replies = Recent(before), NOW_MS, dict[int, ReplyId]()
+    written, offsets = defaultdict[ReplyId, list[Record]](list), count()
     for n, (which, passed_ms, size) in enumerate(writes):
         now_ms += passed_ms
         its_clock_ms = now_ms + which * CLOCK_SLACK_MS // 5
         reply = replies.setdefault(which, minted(which, its_clock_ms))
-        whole[reply].append(record(next(offsets), reply, now_ms, size))
+        written[reply].append(record(next(offsets), reply, now_ms, size))
         if n >= before:
-            add(recent, whole[reply][-1])
+            add(recent, written[reply][-1])
         if n == before + 5:
-            read = sorted((one for records in whole.values() for one in records), key=lambda one: one.offset)
-            recent.add_older(read, n + 1, NOW_MS)
+            read = sorted((one for records in written.values() for one in records), key=lambda one: one.offset)
+            recent.add_older(read, n, NOW_MS)
         recent.shrink(keeps * (LINE_BYTES + 300))
-        assert all(recent.of(one, source(one)) in (None, records) for one, records in whole.items())
+        assert all(whole(recent, one) in (None, records) for one, records in written.items())
         assert recent.size <= keeps * (LINE_BYTES + 300)
