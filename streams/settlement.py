@@ -103,6 +103,7 @@ def assistant_turn(watched: Watched, accepted: Accepted, ended_ms: int) -> TurnS
         posted_ms=accepted.posted_ms,
         client_key=accepted.client_key,
         body_hash=accepted.body_hash,
+        system=accepted.system,
     )
 
 

@@ -76,6 +76,12 @@ def test_usage_and_turn_hold_the_tokens_of_the_log_over_all_attempts(settlement:
     assert saved.turn.parent == accepted(R1).user_message
 
 
+def test_the_turn_of_an_answer_without_a_question_of_its_own_keeps_what_came_with_the_wish(settlement: Driven) -> None:
+    settlement.reply(R1, accepted(R1, client_key="k", body_hash="h", system="Say less."), started())
+    [saved] = events(settlement.reply(R1, finished(0)).first, TurnSaved)
+    assert (saved.client_key, saved.body_hash, saved.system) == ("k", "h", "Say less.")
+
+
 def test_usage_names_the_fingerprints_of_all_who_wrote_it(settlement: Driven) -> None:
     other = replace(started(2, TWO), fingerprint="other")
     settlement.reply(R1, accepted(R1), started(), r.AttemptOpened(2), other, r.AttemptOpened(3), started(3, ONE))
