@@ -240,7 +240,7 @@ OF_THE_LEDGER = (
             "is not None and (self._admitted(partition, replace(kept, keys=(), open_reply=None), "
             "ParkedMessage(posted, now_ms), now_ms), True)[1]:",
         ),
-        found_by=5,
+        found_by=19,
     ),
     Mutant(
         "reserves nothing for the tokens of replies",
@@ -260,7 +260,7 @@ OF_BRANCHES = (
         "goes on from the newest message whatever was chosen",
         (admission, "turns_before"),
         ("end = message.parent or kept.leaf", "end = kept.leaf"),
-        found_by=5,
+        found_by=90,
     ),
     Mutant(
         "keeps the turns of a deleted conversation",
