@@ -1,8 +1,7 @@
 """Attempts that were closed for the next one: each of them needs a reason that the log shows.
 
-Who has the attempt was silent for three beats of a supervisor, which are at least half a second apart, and up to a
-moment before it was given the attempt, for its supervisor may not have read its next beat yet; or was replaced; or said
-that it gave the attempt up; or stood still with something to do; or left a hole in its tokens.
+Who has the attempt was silent for three beats of a supervisor, which are at least half a second apart; or was replaced;
+or said that it gave the attempt up; or stood still with something to do; or left a hole in its tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from topics.catalog import REPLICAS
 SILENT_MS = 2 * 500
 STUCK_MS = 9 * 500
 SLACK_MS = 50
-UNREAD_MS = 800
 
 
 def fence_violations(history: History, told: Mapping[ReplyId, Told]) -> Iterator[Violation]:
@@ -63,8 +61,7 @@ def _lost(reply: ReplyId, before: Sequence[Entry], fence: Fence) -> bool:
     named = any((d.reply, d.attempt) == (reply, fence.attempt) for beat in before for d in beat.event.dropped)
     times = [*(beat.at_ms for beat in before), fence.at.at_ms]
     silent = any(
-        later - earlier >= SILENT_MS - SLACK_MS and later >= fence.given_ms - UNREAD_MS
-        for earlier, later in pairwise(times)
+        later - earlier >= SILENT_MS - SLACK_MS and later >= fence.given_ms for earlier, later in pairwise(times)
     )
     return named or silent or _stood_still(before, fence)
 

@@ -132,7 +132,7 @@ OF_THE_SUPERVISOR = (
         "takes no replica for stuck",
         (seen_replicas.Seen, "dead"),
         ("stuck = ", "stuck = False and "),
-        found_by=129,
+        found_by=453,
     ),
     Mutant(
         "forgets listeners in a restart",
