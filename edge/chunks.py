@@ -92,8 +92,8 @@ def failure(reply: Reply) -> ApiError | None:
 
 def counts(reply: Reply) -> dict[str, Any]:
     assert reply.accepted is not None
-    cached = reply.started.cached_tokens if reply.started else 0
-    return {**usage(reply.accepted.prompt_tokens, reply.last), "prompt_tokens_details": {"cached_tokens": cached}}
+    cached = {"prompt_tokens_details": {"cached_tokens": reply.cached_tokens}}
+    return {**usage(reply.accepted.prompt_tokens, reply.last), **cached}
 
 
 def fingerprint(reply: Reply) -> str | None:

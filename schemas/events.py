@@ -294,7 +294,7 @@ class TurnSaved:
 
     `posted_ms`, the time of the user's message in `messages`, is the same for question and answer: a deletion at that
     time or later erases both, whenever they are read. A key is kept with the question, or with the answer if that has
-    no question of its own. `system`: the system prompt that the conversation has from this question on.
+    no question of its own; so is the `system` prompt that the conversation has from this message on.
     """
 
     user: UserId

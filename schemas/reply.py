@@ -145,6 +145,12 @@ class Reply:
         return self.last + 1 if self.state.ended else None
 
     @property
+    def cached_tokens(self) -> int:
+        """Of the prompt's tokens those that its last start found computed; it may have found the reply's own too."""
+        cached = self.started.cached_tokens if self.started else 0
+        return min(cached, self.accepted.prompt_tokens) if self.accepted else cached
+
+    @property
     def text(self) -> str:
         return "".join(self.texts[: self.last])
 

@@ -19,7 +19,7 @@ class Accepted:
 
     `posted_ms` is the log time of its message in `messages`. `asked_model` is named where a quota made another model
     answer; `quota` has the limits that come next, of requests and of tokens, this reply's reservation in them. The key
-    of one that answers an earlier question again is here, since no question is saved with it.
+    and the system prompt that came with the wish for another answer are here, since no question is saved with them.
     """
 
     user: UserId
@@ -44,6 +44,7 @@ class Accepted:
     quota: tuple[Balance, ...] = ()
     client_key: str | None = None
     body_hash: str | None = None
+    system: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,7 @@ class Offer:
             quota=grant.quota,
             client_key=message.client_key if again else None,
             body_hash=message.body_hash if again else None,
+            system=message.system if again else None,
         )
 
 

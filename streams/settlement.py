@@ -103,6 +103,7 @@ def assistant_turn(watched: Watched, accepted: Accepted, ended_ms: int) -> TurnS
         posted_ms=accepted.posted_ms,
         client_key=accepted.client_key,
         body_hash=accepted.body_hash,
+        system=accepted.system,
     )
 
 
@@ -121,7 +122,7 @@ def usage_of(watched: Watched, accepted: Accepted, ended_ms: int) -> UsageRecord
         reason=reply.reason,
         attempts=reply.attempt,
         prompt_tokens=accepted.prompt_tokens,
-        cached_tokens=reply.started.cached_tokens if reply.started else 0,
+        cached_tokens=reply.cached_tokens,
         completion_tokens=len(reply.ids),
         accepted_ms=watched.accepted_ms,
         ended_ms=ended_ms,

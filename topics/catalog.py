@@ -26,6 +26,8 @@ LARGEST_RECORD = 8 * 1024 * 1024
 USUAL_RECORD = 1_048_588
 LARGEST_REQUEST = USUAL_RECORD - 4_096
 LARGE = {"max.message.bytes": str(LARGEST_RECORD)}
+# Changelogs hold what users have said: what has been replaced, by less or by nothing, is cleaned away in an hour.
+FORGETS = {"max.compaction.lag.ms": str(HOUR)}
 
 TIERS = ("resume", "paid", "free", "background")
 
@@ -218,7 +220,7 @@ def _of_the_cell(sizes: Sizes) -> tuple[Topic, ...]:
             sizes.users,
             None,
             "intake's changelog",
-            settings=LARGE,
+            settings=LARGE | FORGETS,
             cleanup="compact",
         ),
         Topic(
@@ -228,7 +230,7 @@ def _of_the_cell(sizes: Sizes) -> tuple[Topic, ...]:
             sizes.replies,
             None,
             "the supervisor's snapshots of the replies that are open",
-            settings=LARGE,
+            settings=LARGE | FORGETS,
             cleanup="compact",
         ),
         Topic(

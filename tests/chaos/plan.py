@@ -12,7 +12,10 @@ STAGES = ("intake", "router", "settlement", "history", "supervisor")
 REPLICAS = ("replica-0", "replica-1")
 EDGES = ("edge-0", "edge-1")
 BROKER = ("kafka",)
-USERS = ("ann", "ben", "cat")
+LIMITED = "dan"
+USERS = ("ann", "ben", "cat", LIMITED)
+# Of all asks of a run of two minutes a fourth are his, so that he meets each of these.
+LIMITS = ("requests=12/7d", "tokens=6000/7d", "replies=2")
 
 # Who a fault can fall on, and how often it is drawn.
 TARGETS: dict[str, tuple[tuple[str, ...], int]] = {

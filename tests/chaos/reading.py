@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from schemas.events import GenerateRequested, MessagePosted
 from schemas.ids import ConversationId, ReplyId, UserId
+from schemas.tokenizer import ChatTokenizer
 from streams.supervisor import MOST_ATTEMPTS
 from tests.chaos.client import Client
+from tests.chaos.plan import LIMITED
 from tests.chaos.troubled import CONTEXT, TroubledStack
 from tests.chaos.undisturbed import Whole
 from tests.checker.history import CHECKED_TOPICS, Asked, Entry, History, Undisturbed
@@ -24,7 +27,7 @@ from topics.store.sqlite import SqliteStore
 # A reply may end so long after its deadline, and as much later as its supervisor, or the broker, was away.
 GRACE_S = 30.0
 PATIENT_MS = 100_000
-EXPECTED = ("stream", "200", "202", "204", "409", "503")
+EXPECTED = ("stream", "200", "202", "204", "409", "429", "503")
 
 Conversation = tuple[UserId, ConversationId]
 
@@ -37,6 +40,7 @@ class Judge:
         self.away_s = 0.0
         self._whole = whole
         self._computed: dict[Asked, Undisturbed] = {}
+        self._tokenizer = ChatTokenizer.load(stack.model)
         self._log = Records(stack.kafka)
 
     def close(self) -> None:
@@ -44,7 +48,9 @@ class Judge:
 
     def violations(self, clients: Sequence[Client]) -> list[Violation]:
         """Of everything that has happened so far; some that are found now may be none when all is quiet."""
+        told = self.stack.tells_usage(LIMITED)
         history = self.history(clients)
+        history = replace(history, left={**history.left, "balances that were not told": int(not told)})
         told = self.told(history)
         return [*check(history), *given_up(told), *unexpected(history)]
 
@@ -62,6 +68,7 @@ class Judge:
             left=_without_end(clients) | held(self.stack),
             grace_ms=int((GRACE_S + self.away_s) * 1000),
             context=CONTEXT,
+            template=self._tokenizer,
         )
 
     def _entries(self) -> Iterator[Entry]:

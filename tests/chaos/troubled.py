@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import signal
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
+import httpx
 import psutil
 
 from infra.local.restarts import State
+from infra.local.stack import laneway
 from infra.local.state import DataFolder
 from infra.local.status import get
 from infra.top import Samples, parse
 from tests.chaos.client import Edges
-from tests.chaos.plan import USERS
+from tests.chaos.plan import LIMITED, LIMITS, USERS
 from tests.services.running import MendedStack, until
 from tests.tiny_tokenizer import write_tokenizer
 
 RATE, CONTEXT = 30, 1024
+PLANS = '[free]\ntier = "free"\n'
 FULL_BYTES = 4096
 SETTINGS = {
     "LANEWAY_SPLIT_STAGES": "true",
@@ -50,6 +56,27 @@ class TroubledStack(MendedStack):
         own = {"LANEWAY_MODEL": str(self.model), "LANEWAY_REPLICA": replica}
         super().__init__(folder / "data", {**SETTINGS, **own, **(env or {})}, USERS)
         self._full: dict[str, set[int]] = {}
+
+    def start(self) -> Self:
+        """Nothing limits any user but one."""
+        super().start()
+        plans = self.folder / "plans.toml"
+        plans.write_text(PLANS)
+        self._command("plans", "apply", str(plans))
+        self._command("limits", "set", LIMITED, *LIMITS)
+        return self
+
+    def _command(self, *arguments: str) -> None:
+        subprocess.run(
+            laneway(*arguments), env=os.environ | {"LANEWAY_DATA": str(self.folder)}, check=True, timeout=100
+        )
+
+    def tells_usage(self, user: str) -> bool:
+        """Asks for the user's balances, so that they are in the log."""
+        headers = {"Authorization": f"Bearer {self.keys[user]}"}
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.urls[0]}/v1/usage", headers=headers, timeout=20).status_code == 200
+        return False
 
     def edges_of(self, user: str) -> Edges:
         return Edges(self.urls, self.keys[user])

@@ -18,10 +18,13 @@ from topics.catalog import MESSAGES
 
 @dataclass(frozen=True)
 class Lives:
-    """By the reply that a message asked for, and of each conversation the last: how often it had been deleted."""
+    """By the reply that a message asked for, and of each conversation the last: how often it had been deleted; and
+    where each message was posted first.
+    """
 
     of_replies: Mapping[ReplyId, int]
     last: Mapping[tuple[UserId, ConversationId], int]
+    posted_at: Mapping[ReplyId, int]
 
 
 def lives_of(history: History) -> Lives:
@@ -30,8 +33,10 @@ def lives_of(history: History) -> Lives:
         if isinstance(entry.event, ConversationDeleted):
             deleted[entry.event.user, entry.event.conversation].append(entry.offset)
     of_replies: dict[ReplyId, int] = {}
+    posted_at: dict[ReplyId, int] = {}
     for entry in history.of(MESSAGES):
         if isinstance(entry.event, MessagePosted):
             before = bisect_left(deleted[entry.event.user, entry.event.conversation], entry.offset)
             of_replies.setdefault(entry.event.reply, before)
-    return Lives(of_replies, {conversation: len(offsets) for conversation, offsets in deleted.items()})
+            posted_at.setdefault(entry.event.reply, entry.offset)
+    return Lives(of_replies, {conversation: len(offsets) for conversation, offsets in deleted.items()}, posted_at)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from schemas.codec import UnknownType
-from schemas.ids import ConversationId, ReplyId, UserId
+from schemas.ids import ConversationId, MessageId, ReplyId, UserId
+from schemas.tokenizer import ChatTokenizer
 from topics.catalog import DEAD_LETTERS, EDGES, MESSAGES, REPLICAS, REPLIES, TIERS, TURNS, USAGE, generate_topic
 from topics.log import Log, Place, Record
 from topics.outputs import reply_of_key
@@ -90,13 +91,23 @@ class Waits:
     healed_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What intake holds of a conversation: the messages at hand, and the newest."""
+
+    user: UserId
+    conversation: ConversationId
+    messages: tuple[MessageId, ...]
+    leaf: MessageId | None
+
+
 @dataclass(frozen=True)
 class History:
     """`undisturbed`, by (user, conversation, client key), is compared where it is given. `left` counts what is held
     by whom. `stored` are a conversation's (role, text, status) as the store has them. A reply may end `grace_ms` after
     its deadline: as long as nobody could end it, and the supervisor's own time to act. Prompts are compared with the
-    turns before them where the `context` is given that they had to fit, and who listened where it is given how long
-    the cell `waits`.
+    turns before them where the `context` is given that they had to fit, token by token where their `template` is, and
+    who listened where it is given how long the cell `waits`. `titles` are those that the store shows, None for none.
     """
 
     entries: tuple[Entry, ...]
@@ -104,9 +115,13 @@ class History:
     requests: tuple[Request, ...] = ()
     undisturbed: Mapping[Asked, Undisturbed] = field(default_factory=dict)
     stored: Mapping[tuple[UserId, ConversationId], tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
+    titles: Mapping[tuple[UserId, ConversationId], str | None] = field(default_factory=dict)
+    remembered: tuple[Remembered, ...] = ()
+    store_bytes: bytes = b""
     left: Mapping[str, int] = field(default_factory=dict)
     grace_ms: int = 5_000
     context: int | None = None
+    template: ChatTokenizer | None = None
     waits: Waits | None = None
 
     @property

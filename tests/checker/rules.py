@@ -6,7 +6,7 @@ agree with that.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,10 +15,13 @@ from schemas import reply_records as r
 from schemas.events import MessagePosted, TurnSaved, UsageRecorded, unpack_ids
 from schemas.ids import ReplyId
 from tests.checker.abandoned import abandonment_violations
+from tests.checker.branches import Branches, branch_violations, branches_of
 from tests.checker.deletions import Lives, lives_of
 from tests.checker.fences import fence_violations
+from tests.checker.gone import remembered_violations, title_violations, word_violations
 from tests.checker.history import Asked, Entry, History
 from tests.checker.prompts import prompt_violations
+from tests.checker.quotas import quota_violations
 from tests.checker.streams import stream_violations
 from tests.checker.telling import Told, tell
 from tests.checker.violation import Violation
@@ -35,6 +38,7 @@ class Case:
     told: dict[ReplyId, Told]
     posts: dict[ReplyId, list[Entry]]
     lives: Lives
+    branches: Branches
 
     @property
     def accepted(self) -> Iterator[tuple[Told, r.Accepted]]:
@@ -54,7 +58,8 @@ def check(history: History) -> list[Violation]:
     for entry in history.of(MESSAGES):
         if isinstance(entry.event, MessagePosted):
             posts[entry.event.reply].append(entry)
-    case = Case(history, tell(history.of(REPLIES)), dict(posts), lives_of(history))
+    told, lives = tell(history.of(REPLIES)), lives_of(history)
+    case = Case(history, told, dict(posts), lives, branches_of(history, told, posts, lives))
     return [violation for rule in RULES for violation in rule(case)]
 
 
@@ -63,11 +68,11 @@ def asked(posted: MessagePosted) -> Asked:
 
 
 def every_accepted_reply_ends(case: Case) -> Iterator[Violation]:
+    most = case.history.grace_ms
     for told, accepted in case.accepted:
         if told.end is None:
             yield Violation("end", told.reply, _at(told.first), "no end", "one valid end")
-        elif told.end.at_ms > accepted.deadline_ms + case.history.grace_ms:
-            late = told.end.at_ms - accepted.deadline_ms
+        elif told.first and (late := told.end.at_ms - max(accepted.deadline_ms, told.first.at_ms)) > most:
             yield Violation("deadline", told.reply, _at(told.end), f"an end {late} ms after it", "an end in time")
 
 
@@ -116,8 +121,8 @@ def one_usage_record_says_what_the_log_says(case: Case) -> Iterator[Violation]:
         found = usage.user, usage.state, usage.reason, usage.prompt_tokens, usage.completion_tokens, usage.attempts
         counted = accepted.prompt_tokens, len(told.ids), told.attempt
         expected = accepted.user, told.state, told.reason, *counted
-        if found != expected:
-            yield Violation("usage", told.reply, _at(*entries), found, expected)
+        if found != expected or not 0 <= usage.cached_tokens <= usage.prompt_tokens:
+            yield Violation("usage", told.reply, _at(*entries), (*found, usage.cached_tokens), expected)
     for reply, entries in recorded.items():
         yield Violation("usage", reply, _at(*entries), "usage of no accepted reply", "none")
 
@@ -131,7 +136,7 @@ def turns_are_what_the_log_says(case: Case) -> Iterator[Violation]:
         if not accepted.stored:
             continue
         posts = case.posts.get(told.reply)
-        if posts:
+        if posts and posts[0].event.text:
             expected_user = ("user", posts[0].event.text, "complete", told.reply)
             yield from _turn(told, saved[accepted.user_message], expected_user, None)
         status = STATUSES.get(told.state, "open")
@@ -152,22 +157,22 @@ def _turn(
 
 
 def the_store_holds_the_turns(case: Case) -> Iterator[Violation]:
-    """Each conversation, since it was last deleted: its exchanges in the order in which they were accepted, each
-    question before its answer.
+    """Each conversation, since it was last deleted: all its branches in the order in which they were posted, each
+    question before its answer, further answers to it where they were asked for.
     """
     lives = case.lives
     for (user, conversation), found in case.history.stored.items():
         of_it = [(t, a) for t, a in case.accepted if (a.user, a.conversation, a.stored) == (user, conversation, True)]
         last = lives.last.get((user, conversation), 0)
         of_it = [(t, a) for t, a in of_it if lives.of_replies.get(t.reply, last) == last]
-        expected: Counter[tuple[str, str, str]] = Counter()
-        for told, _ in of_it:
+        expected: list[tuple[str, str, str]] = []
+        for told, _ in sorted(of_it, key=lambda pair: (pair[1].posted_ms, pair[0].reply)):
             posts = case.posts.get(told.reply)
-            expected["user", posts[0].event.text if posts else "", "complete"] += 1
-            expected["assistant", "".join(told.texts), STATUSES.get(told.state, "open")] += 1
-        roles = [role for role, _, _ in found]
-        if Counter(found) != expected or roles != ["user", "assistant"] * (len(roles) // 2):
-            yield Violation("store", None, (), (user, conversation, found), sorted(expected.elements()))
+            question = posts[0].event.text if posts else ""
+            expected += [("user", question, "complete")] if question else []
+            expected.append(("assistant", "".join(told.texts), STATUSES.get(told.state, "open")))
+        if list(found) != expected:
+            yield Violation("store", None, (), (user, conversation, found), expected)
 
 
 def clients_are_sent_the_log(case: Case) -> Iterator[Violation]:
@@ -175,7 +180,21 @@ def clients_are_sent_the_log(case: Case) -> Iterator[Violation]:
 
 
 def replicas_are_asked_with_the_turns_before(case: Case) -> Iterator[Violation]:
-    return prompt_violations(case.history, case.told, case.lives)
+    return prompt_violations(case.history, case.told, case.branches)
+
+
+def messages_hang_where_their_users_wanted_them(case: Case) -> Iterator[Violation]:
+    return branch_violations(case.told, case.branches)
+
+
+def what_was_deleted_is_gone(case: Case) -> Iterator[Violation]:
+    yield from remembered_violations(case.history, case.told, case.lives)
+    yield from word_violations(case.history, case.told, case.posts, case.lives)
+    yield from title_violations(case.history, case.told, case.lives)
+
+
+def quotas_are_what_the_log_says(case: Case) -> Iterator[Violation]:
+    return quota_violations(case.history, case.told, case.posts)
 
 
 def nobody_is_given_up_who_is_there(case: Case) -> Iterator[Violation]:
@@ -214,6 +233,9 @@ RULES: tuple[Rule, ...] = (
     the_store_holds_the_turns,
     clients_are_sent_the_log,
     replicas_are_asked_with_the_turns_before,
+    messages_hang_where_their_users_wanted_them,
+    what_was_deleted_is_gone,
+    quotas_are_what_the_log_says,
     nobody_is_given_up_who_is_there,
     no_living_replica_is_fenced,
     every_request_is_answered_once,

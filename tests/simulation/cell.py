@@ -16,12 +16,14 @@ from engine.sequence import Sequence as Computed
 from engine.succession import Watch
 from schemas.ids import Incarnation
 from schemas.tokenizer import ChatTokenizer
+from streams.router import Router
 from streams.runtime import watch
 from streams.runtime.effects import Effects
 from streams.runtime.main import STAGES
 from streams.runtime.requests import Requests
 from streams.runtime.runner import Runner, Shell
 from streams.stage import Message
+from tests.simulation.limited import MINI
 from tests.simulation.processes import Beside, Process, Role
 from tests.simulation.sim_log import SimLog
 from tests.simulation.surroundings import CODEC, Surroundings, Unmeasured
@@ -69,7 +71,9 @@ class StageProcess(Process):
             project=self._project,
             watch=watch.Watch(Unmeasured(self.stage, around.cell.meters, self._now_s, self._now_s)),
         )
-        self.runner = Runner(STAGES[self.stage](around.cell, incarnation), shell)
+        pool = self.stage.removeprefix("router.")
+        other = Router(pool, around.sizes.backlog, around.routes) if pool != self.stage else None
+        self.runner = Runner(other or STAGES[self.stage](around.cell, incarnation), shell)
 
     def step(self) -> bool:
         assert self.runner is not None
@@ -110,7 +114,8 @@ class ReplicaProcess(Process):
         super().__init__(role, name)
         self._around = around
         self.pace_ms = around.sizes.step_ms
-        self._slot = int(role.name.removeprefix("replica"))
+        self._pool = MINI if role.name.startswith(MINI) else "main"
+        self._slot = int(role.name[-1])
         self.silent_until = self._leave_at = self.stuck_ms = self._worked_ms = 0
         self._replaced = self._in_step = False
         self._beaten, self._beaten_at = Load(), 0
@@ -124,8 +129,8 @@ class ReplicaProcess(Process):
         runner = ScriptedRunner(around.tokenizer, script, self._computes, num_blocks=sizes.blocks)
         limits = Limits(max_running=sizes.running, reserve=0)
         engine = Engine(runner, limits, clock=lambda: self._worked_ms / 1000)
-        identity = Identity("main", self._slot, Incarnation(self.name))
-        lanes = Lanes(log, Decoder(log, CODEC), "main", self._slot)
+        identity = Identity(self._pool, self._slot, Incarnation(self.name))
+        lanes = Lanes(log, Decoder(log, CODEC), self._pool, self._slot)
         self.replica = Replica(identity, engine, around.tokenizer, lanes, self._outbox(log))
         self.replica.note()
         self.blocks = engine.free_blocks

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from schemas.events import MessagePosted, Sampling
-from schemas.ids import ConversationId, ReplyId, UserId
+from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from schemas.reply_records import Stopped
 from tests.checker.history import Request, Stream
 from tests.checker.sse import parse
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 END_EVENTS = ("finished", "stopped", "flagged", "shed", "failed")
 MOST_REQUESTS = 200
+MOST_REFUSALS = 2
 LAST_MOMENT = -1
+PLAN_OF = {"alice": "paid", "bob": "free"}
+STAFF = "staff"
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Ask:
 
     `stop_ms`: the user stops the reply so long after its first event. `cuts`: when its connection breaks. `gone_ms`:
     when it vanishes, to come back `back_ms` later, or never; at the LAST_MOMENT: when its reply is given up.
+    `branch`: how it goes on from the message of the ask `of`: an `edit` of it, `again` for another answer to it,
+    `after` its answer, or from the `root`. `system`: the conversation's system prompt from now on.
     """
 
     name: str
@@ -52,25 +57,30 @@ class Ask:
     on_disconnect: str = "grace"
     gone_ms: int | None = None
     back_ms: int | None = None
+    branch: str = ""
+    of: str = ""
+    system: str | None = None
 
     @property
     def key(self) -> tuple[UserId, ConversationId, str]:
         return UserId(self.user), ConversationId(self.conversation), self.name
 
-    def posted(self, reply: ReplyId) -> MessagePosted:
+    def posted(self, reply: ReplyId, parent: MessageId | None) -> MessagePosted:
         return MessagePosted(
             user=UserId(self.user),
             account="acme",
-            plan="paid" if self.user == "alice" else "free",
+            plan=PLAN_OF.get(self.user, STAFF),
             conversation=ConversationId(self.conversation),
             reply=reply,
             client_key=self.name,
-            body_hash=self.text,
-            text=self.text,
+            body_hash=f"{self.text}/{parent}",
+            text="" if self.branch == "again" else self.text,
             model="tiny",
             sampling=Sampling(self.max_tokens, stop=self.stop),
             deadline_ms=self.deadline_ms,
             on_disconnect=self.on_disconnect,
+            parent=parent,
+            system=self.system,
         )
 
 
@@ -139,17 +149,22 @@ class Connection:
 
 
 class Client:
-    """`done` once it has seen the end of its reply, or a refusal, or has vanished for good."""
+    """`done` once it has seen the end of its reply, or a refusal, or has vanished for good. `chosen` is the message
+    that its own goes on from, None for no particular one.
+    """
 
     def __init__(self, world: World, name: str, ask: Ask, edges: list[Role]) -> None:
         self.world, self.name, self.ask, self._edges = world, name, ask, edges
+        self.chosen: MessageId | None = None
+        self.question: MessageId | None = None
+        self.answer: MessageId | None = None
         self.random = world.random(f"client {name}")
         self.connections: list[Connection] = []
         self.done: str | None = None
         self.reply: ReplyId | None = None
         self._cursor: int | None = None
         self._stop_sent = self._gone = False
-        self._visit = 0
+        self._visit = self._refusals = 0
 
     def begin(self) -> None:
         for cut in self.ask.cuts:
@@ -169,6 +184,7 @@ class Client:
         for event in parse(bytes(connection.body)):
             if event.name == "accepted":
                 self.reply = event.data["reply"]
+                self.question, self.answer = event.data["user_message"], event.data["assistant_message"]
                 self._stop_later()
             if event.id is not None and (self._cursor is None or event.id > self._cursor):
                 self._cursor = event.id
@@ -179,9 +195,10 @@ class Client:
         if connection.what == "stop":
             if status == 503:
                 self._try_again(self._send_stop)
-        elif status in (204, 400, 404, 409):
+        elif status in (204, 400, 404, 409) or (status == 429 and self._refusals == MOST_REFUSALS):
             self.done = self.done or connection.answers[-1]
         elif self.done is None:
+            self._refusals += status == 429
             self._try_again(self._request)
 
     def lost(self, connection: Connection) -> None:
@@ -203,7 +220,7 @@ class Client:
         connection = self._connect("post" if self.reply is None else f"get after {self._cursor}")
         if edge := self._edge(connection):
             if self.reply is None:
-                edge.guarded(lambda: edge.post(connection, self.ask))
+                edge.guarded(lambda: edge.post(connection, self.ask, self.chosen))
             else:
                 reply, cursor = self.reply, self._cursor
                 edge.guarded(lambda: edge.get(connection, UserId(self.ask.user), reply, cursor))

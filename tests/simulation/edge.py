@@ -15,9 +15,10 @@ from edge.frames import retry_frame
 from edge.sse import RETRY_MS
 from edge.view import ReplyView
 from schemas.events import ConversationDeleted, ConversationRenamed, EdgeBeat, MessagePosted
-from schemas.ids import Incarnation, ReplyId, UserId, created_ms, mint_reply_id
+from schemas.ids import Incarnation, MessageId, ReplyId, UserId, created_ms, mint_reply_id
+from schemas.quota_records import LimitSet, UsageAsked
 from schemas.reply_records import ListenerAttached, ListenerDetached, Redirected, Rejected, Stopped
-from tests.simulation.clients import Ask, Connection
+from tests.simulation.clients import PLAN_OF, Ask, Connection
 from tests.simulation.processes import Process, Role
 from tests.simulation.sim_log import SimLog
 from tests.simulation.surroundings import CODEC, PARTITIONS, Surroundings
@@ -28,7 +29,7 @@ from topics.tail import Tail
 
 CELL_KEY = b"simulation"
 ACCEPT_MS = 10_000
-STATUS = {"conversation_busy": 409, "conversation_deleted": 409, "history_unavailable": 503}
+STATUS = {"conversation_busy": 409, "conversation_deleted": 409, "history_unavailable": 503, "quota": 429}
 
 
 @dataclass(eq=False)
@@ -126,14 +127,11 @@ class EdgeProcess(Process):
             streams = sum(work.listening for work in self._work)
             self._send(self._around.routes.edge_beat(self._incarnation, EdgeBeat(self._incarnation, streams)))
 
-    def post(self, connection: Connection, ask: Ask) -> None:
-        seed = f"{self.name}/{self._minted}"
-        self._minted += 1
-        uuid = f"{self.world.now_ms:012x}{self.world.random(seed).getrandbits(80):020x}"
-        reply = mint_reply_id(0, self.random.randrange(PARTITIONS), uuid, CELL_KEY)
+    def post(self, connection: Connection, ask: Ask, parent: MessageId | None) -> None:
+        reply = self._mint()
         seen = self._views[reply] = Seen(ReplyView(reply), self._tail.follow(reply), live=True)
         failures: list[Exception] = []
-        posted = ask.posted(reply)
+        posted = ask.posted(reply, parent)
         self._send(self._around.routes.message(posted.user, posted), failures)
         work = self._begin(connection, lambda: self._decided(work, seen, posted, failures), seen)
 
@@ -145,8 +143,11 @@ class EdgeProcess(Process):
         seen = self._reading(reply)
         work = self._begin(connection, lambda: self._stopping(work, seen), seen)
 
-    def change(self, changed: ConversationDeleted | ConversationRenamed) -> None:
+    def change(self, changed: ConversationDeleted | ConversationRenamed | LimitSet) -> None:
         self._send(self._around.routes.message(changed.user, changed))
+
+    def ask_usage(self, user: UserId) -> None:
+        self._send(self._around.routes.message(user, UsageAsked(user, self._mint(), PLAN_OF[user])))
 
     def drain(self) -> None:
         self.draining = True
@@ -236,6 +237,12 @@ class EdgeProcess(Process):
             if not seen.readers:
                 del self._views[seen.view.reply.id]
                 self._tail.close(seen.subscription)
+
+    def _mint(self) -> ReplyId:
+        seed = f"{self.name}/{self._minted}"
+        self._minted += 1
+        uuid = f"{self.world.now_ms:012x}{self.world.random(seed).getrandbits(80):020x}"
+        return mint_reply_id(0, self.random.randrange(PARTITIONS), uuid, CELL_KEY)
 
     @property
     def _incarnation(self) -> Incarnation:

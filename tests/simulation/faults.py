@@ -9,8 +9,9 @@ from tests.simulation.edge import EdgeProcess
 from tests.simulation.plan import Fault
 from tests.simulation.processes import Process, Role
 from tests.simulation.surroundings import Surroundings
-from topics.catalog import INTAKE_STATE, REPLIES, SUPERVISOR_STATE
+from topics.catalog import INTAKE_STATE, MESSAGES, REPLIES, SUPERVISOR_STATE
 
+LATE_MS = 6_000
 CHANGELOGS = {"intake": INTAKE_STATE, "supervisor": SUPERVISOR_STATE}
 
 
@@ -146,6 +147,11 @@ def _repeat(around: Surroundings, fault: Fault, role: Role, process: Process) ->
     process.repeating[REPLIES] = 4 * fault.count
 
 
+def _again(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
+    """The word of some ends comes to intake twice, the second time long after."""
+    process.repeating[MESSAGES], process.repeat_within_ms = fault.count, LATE_MS
+
+
 def _stuck(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
     """Its next step takes so long, while its beats go on."""
     if isinstance(process, ReplicaProcess):
@@ -175,6 +181,7 @@ KINDS: dict[str, Callable[[Surroundings, Fault, Role, Process], None]] = {
     "no store": _no_store,
     "compact": _compact,
     "repeat": _repeat,
+    "again": _again,
     "stuck": _stuck,
     "stuck for ever": _stuck_for_ever,
 }

@@ -16,7 +16,7 @@ from typing import Any
 from edge import view
 from engine import block_manager, replica
 from schemas import reply
-from streams import active, admission, intake, router, settlement, snapshots, supervisor
+from streams import active, admission, allowances, intake, router, settlement, snapshots, supervisor
 from streams import edges as seen_edges
 from streams import replicas as seen_replicas
 from streams.runtime import runner
@@ -132,7 +132,7 @@ OF_THE_SUPERVISOR = (
         "takes no replica for stuck",
         (seen_replicas.Seen, "dead"),
         ("stuck = ", "stuck = False and "),
-        found_by=129,
+        found_by=453,
     ),
     Mutant(
         "forgets listeners in a restart",
@@ -219,7 +219,60 @@ OF_THE_REST = (
         found_by=0,
     ),
 )
-MUTANTS = OF_THE_STAGES + OF_THE_SUPERVISOR + OF_THE_FOLD + FOUND_HERE + OF_THE_REST
+OF_THE_LEDGER = (
+    Mutant(
+        "settles an end as often as it is told",
+        (allowances, "settle"),
+        ("if other is not held", "if True"),
+        found_by=4,
+    ),
+    Mutant(
+        "keeps the reservation of a reply that failed",
+        (allowances.Allowances, "settle"),
+        ("if any(held.reply", 'if settled.state != "failed" and any(held.reply'),
+        found_by=4,
+    ),
+    Mutant(
+        "reserves again for a repeat",
+        (intake.Intake, "_posted"),
+        (
+            "is not None:",
+            "is not None and (self._admitted(partition, replace(kept, keys=(), open_reply=None), "
+            "ParkedMessage(posted, now_ms), now_ms), True)[1]:",
+        ),
+        found_by=19,
+    ),
+    Mutant(
+        "reserves nothing for the tokens of replies",
+        (allowances, "reserve"),
+        ("request.input, output, request.cached_percent", "request.input, 0, request.cached_percent"),
+        found_by=4,
+    ),
+    Mutant(
+        "forgets in a restart what users have used",
+        (allowances.Allowances, "restore"),
+        ("self.put(event)", "self.put(replace(event, ledgers=()))"),
+        found_by=4,
+    ),
+)
+OF_BRANCHES = (
+    Mutant(
+        "goes on from the newest message whatever was chosen",
+        (admission, "turns_before"),
+        ("end = message.parent or kept.leaf", "end = kept.leaf"),
+        found_by=90,
+    ),
+    Mutant(
+        "keeps the turns of a deleted conversation",
+        (intake.Intake, "_deleted"),
+        (
+            "at_ms))\n",
+            "at_ms, *((kept.leaf, kept.branch, '', False) if kept and kept.leaf else ())))\n",
+        ),
+        found_by=4,
+    ),
+)
+MUTANTS = OF_THE_STAGES + OF_THE_SUPERVISOR + OF_THE_FOLD + OF_THE_LEDGER + OF_BRANCHES + FOUND_HERE + OF_THE_REST
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from schemas.events import ConversationDeleted, ConversationRenamed
-from schemas.ids import ConversationId, UserId
+from schemas import quota_records
 from tests.simulation.clients import LAST_MOMENT, Ask
+from tests.simulation.limited import Change, branching, changes_of, plans_of
 from tests.simulation.surroundings import Sizes
 from topics.catalog import EDGES, MESSAGES, REPLICAS, REPLIES, TURNS, commands_topic, generate_topic, lane_topic
 
@@ -58,6 +58,7 @@ LONG = {("stuck", role) for role in REPLICA_ROLES} | {
     (kind, role) for kind in ("down", "freeze", "silence") for role in EDGE_ROLES
 }
 PATIENT_S, PATIENT_STEP_MS, PATIENT_DEADLINE_MS = 30.0, (2_000, 5_000), 120_000
+LIMITED = (4, 15, 18, 19, 20, 22, 23)  # of 24 seeds; those by which other faults are found stay what they were
 LETTERS = "abcdefghijklmnopqrstuvwxyz é漢"
 
 
@@ -76,30 +77,15 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Change:
-    """A user gives a conversation a title, or deletes it."""
-
-    name: str
-    user: str
-    conversation: str
-    at_ms: int
-    title: str | None = None
-
-    @property
-    def event(self) -> ConversationRenamed | ConversationDeleted:
-        user, conversation = UserId(self.user), ConversationId(self.conversation)
-        if self.title is None:
-            return ConversationDeleted(user, conversation)
-        return ConversationRenamed(user, conversation, self.title)
-
-
-@dataclass(frozen=True)
 class Plan:
+    """`limits` are the plans that hold for users from the beginning; none: nothing is limited."""
+
     seed: int
     asks: tuple[Ask, ...]
     faults: tuple[Fault, ...]
     sizes: Sizes
     changes: tuple[Change, ...] = ()
+    limits: tuple[quota_records.Plan, ...] = ()
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -137,7 +123,31 @@ def plan_of(seed: int) -> Plan:
     )
     faults = tuple(_fault(random, f"f{n}", focus) for n in range(random.choice((0, 2, 4, 6, 9, 12))))
     changes = tuple(_change(random, f"d{n}", asks) for n in range(random.choice((0, 0, 0, 1, 3))))
-    return Plan(seed, asks, faults, sizes, changes)
+    return _limited(Plan(seed, asks, faults, sizes, changes), patient)
+
+
+def _limited(plan: Plan, patient: bool) -> Plan:
+    """Of some of the seeds: with limits and branches, and with faults of those who reckon with them."""
+    random = Random(f"limited {plan.seed}")
+    if patient or plan.seed % 24 not in LIMITED:
+        return plan
+    mini = random.random() < 0.4
+    limits = plans_of(random, mini)
+    asks = branching(random, plan.asks)
+    faults = [_fault(random, f"q{n}", ("intake",)) for n in range(random.choice((0, 0, 1, 2)))]
+    if random.random() < 0.5:
+        faults.append(Fault("again", "again", "settlement", random.randint(0, 2_000), count=random.choice((1, 3))))
+    if mini and random.random() < 0.3:
+        kind = random.choice(("crash", "down", "freeze"))
+        faults.append(Fault("m0", kind, "mini0", random.randint(0, 3_000), for_ms=random.choice(USUAL_MS)))
+    return replace(
+        plan,
+        asks=asks,
+        faults=(*plan.faults, *faults),
+        sizes=replace(plan.sizes, mini=mini),
+        changes=(*plan.changes, *changes_of(random, limits, asks)),
+        limits=limits,
+    )
 
 
 def _sizes(random: Random) -> Sizes:

@@ -38,6 +38,7 @@ class Process:
         self.reads: frozenset[str] = frozenset()
         self.failing: dict[str, int] = {}
         self.repeating: dict[str, int] = {}
+        self.repeat_within_ms = 200
         self.slow_ms = 0
         self.ghost = False
         self.left_behind: list[Callable[[], None]] = []

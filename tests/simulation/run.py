@@ -10,34 +10,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from schemas.events import SupervisorBeat
-from schemas.ids import ConversationId, UserId, created_ms
+from schemas.events import ConversationDeleted
+from schemas.ids import ConversationId, Incarnation, UserId, created_ms
+from schemas.quota_records import PlansLoaded
 from schemas.tokenizer import ChatTokenizer
 from streams.active import KEPT_IDLE_MS
-from streams.supervisor import CANCEL_AFTER_S, MOST_ATTEMPTS
-from tests.checker.history import Asked, History, Undisturbed, Waits, read_entries, read_records
+from streams.supervisor import MOST_ATTEMPTS
+from tests.checker.history import History
 from tests.checker.rules import check
 from tests.checker.telling import tell
 from tests.checker.violation import Violation
 from tests.simulation.cell import ReplicaProcess, StageProcess
-from tests.simulation.clients import Ask, Client
+from tests.simulation.choices import Choices
+from tests.simulation.clients import PLAN_OF, Ask, Client
 from tests.simulation.edge import EdgeProcess
+from tests.simulation.evidence import history_of
 from tests.simulation.faults import happen
-from tests.simulation.plan import EDGE_ROLES, REPLICA_ROLES, STAGES, Change, Plan
-from tests.simulation.surroundings import CODEC, Surroundings
-from tests.simulation.undisturbed import undisturbed
+from tests.simulation.limited import MINI, Change
+from tests.simulation.plan import EDGE_ROLES, REPLICA_ROLES, STAGES, Plan
+from tests.simulation.surroundings import PARTITIONS, Surroundings
 from tests.simulation.world import World
-from topics.catalog import REPLICAS, REPLIES
+from topics.catalog import MESSAGES, REPLIES
 from topics.log import Place
-from topics.schemas import Decoder
+from topics.outputs import Output
 
 QUIET_MS = 1_500
 LONGEST_QUIET_MS = 12_000
 PATIENCE_MS = 60_000
 EVERY_PATIENCE_MS = 5_000
 REPAIR_MS = 8_000
-SILENT_MS = 2_500
-GRACE_MS = 12_000
+TOLD_MS = 600
+DELETING_EVERY_MS = 300
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,16 @@ class Run:
         self.plan, self.tokenizer = plan, tokenizer
         self.world = World(f"seed {plan.seed}")
         self.around = Surroundings(self.world, tokenizer, plan.sizes)
-        for name in STAGES:
+        self._apply(plan)
+        for name in (*STAGES, f"router.{MINI}") if plan.sizes.mini else STAGES:
             self.around.role(name, partial(StageProcess, self.around)).begin()
-        for name in REPLICA_ROLES[: plan.sizes.replicas]:
+        for name in (*REPLICA_ROLES[: plan.sizes.replicas], *((f"{MINI}0",) if plan.sizes.mini else ())):
             self.around.role(name, partial(ReplicaProcess, self.around)).begin()
         edges = [self.around.role(name, partial(EdgeProcess, self.around)) for name in EDGE_ROLES]
         for role in edges:
             role.begin()
         self.clients: list[Client] = []
+        self._choices = Choices(self.around, self.clients)
         self._edges = edges
         self._healed_ms = 0
 
@@ -92,14 +97,38 @@ class Run:
         for name, later in zip(names, (0, *ask.again_ms), strict=True):
             client = Client(self.world, name, ask, self._edges)
             self.clients.append(client)
-            self.world.after(ask.at_ms + later, client.begin)
+            self.world.after(ask.at_ms + later, partial(self._choices.begin, client))
+
+    def _apply(self, plan: Plan) -> None:
+        """As `laneway plans apply` before anybody has asked."""
+        encoder, producer = self.around.encoder(Incarnation("command")), self.around.log.producer()
+        for partition in range(PARTITIONS if plan.limits else 0):
+            applied = Output(Place(MESSAGES, partition), "", PlansLoaded(plan.limits))
+            producer.send(encoder.append(applied))
 
     def _change(self, change: Change) -> None:
+        user = UserId(change.user)
+        if change.what == "everything":
+            self._delete(user, frozenset())
+        elif edge := self._edge():
+            self.world.note(edge.name, change)
+            edge.guarded(lambda: edge.ask_usage(user) if change.what == "usage" else edge.change(change.event))
+
+    def _edge(self) -> EdgeProcess | None:
+        """One that is up."""
         up = [role.process for role in self._edges if role.process.alive]
         edges = [process for process in up if process not in self.world.standing]
-        if edges and isinstance(edge := edges[0], EdgeProcess):
-            self.world.note(edge.name, change)
-            edge.guarded(lambda: edge.change(change.event))
+        return edges[0] if edges and isinstance(edges[0], EdgeProcess) else None
+
+    def _delete(self, user: UserId, asked: frozenset[ConversationId]) -> None:
+        """As `laneway users delete`: a deletion for each conversation, until the store shows none."""
+        if found := {line.id for line in self.around.store.inner.conversations(user, 1_000)}:
+            if edge := self._edge():
+                for conversation in sorted(found - asked):
+                    gone = ConversationDeleted(user, conversation)
+                    edge.guarded(partial(edge.change, gone))
+                asked |= found
+            self.world.after(DELETING_EVERY_MS, partial(self._delete, user, asked))
 
     def _come_back(self) -> None:
         """So much later that intake knows everything from the store: all is asked again, and one thing more."""
@@ -108,7 +137,8 @@ class Run:
         for ask in self.plan.asks:
             client = Client(self.world, f"{ask.name}.late", replace(ask, gone_ms=None), self._edges)
             self.clients.append(client)
-            self.world.after(self.world.random(f"late {ask.name}").randint(0, 2_000), client.begin)
+            late_ms = self.world.random(f"late {ask.name}").randint(0, 2_000)
+            self.world.after(late_ms, partial(self._choices.begin, client))
             once_more = replace(ask, name=f"{ask.name}.next", at_ms=3_000, again_ms=(), cuts=(), stop_ms=None)
             self._ask(replace(once_more, gone_ms=None))
 
@@ -144,11 +174,18 @@ class Run:
             self.world.run(end - self.world.now_ms, lambda: all(client.done for client in self.clients))
             self.world.run(quiet_ms)
             quiet_ms = min(2 * quiet_ms, LONGEST_QUIET_MS)
+            self._ask_usage()
             history = self.history()
             raised = [Violation("raised", None, (), error, "nothing") for error in self.world.raised]
             violations = [*check(history), *self._given_up(history), *raised]
             if not violations or self.world.now_ms >= end:
                 return violations
+
+    def _ask_usage(self) -> None:
+        if self.plan.limits and (edge := self._edge()):
+            for user in sorted(PLAN_OF):
+                edge.guarded(partial(edge.ask_usage, UserId(user)))
+            self.world.run(TOLD_MS)
 
     def _given_up(self, history: History) -> Iterator[Violation]:
         """Replies that had all the time that a healed cell needs, and were failed nevertheless.
@@ -170,50 +207,7 @@ class Run:
                 yield Violation("given up", told.reply, (), told.reason, "an end by the replica or the user")
 
     def history(self) -> History:
-        asks = {client.ask.name: client.ask for client in self.clients}
-        expected: dict[Asked, Undisturbed] = {ask.key: undisturbed(self.tokenizer, ask) for ask in asks.values()}
-        conversations = sorted({(ask.user, ask.conversation) for ask in asks.values()})
-        return History(
-            entries=read_entries(self.around.log, Decoder(self.around.log, CODEC)),
-            streams=tuple(stream for client in self.clients for stream in client.streams()),
-            requests=tuple(request for client in self.clients for request in client.requests()),
-            undisturbed=expected if self.plan.sizes.alike else {},
-            stored={
-                (UserId(u), ConversationId(c)): self._stored(UserId(u), ConversationId(c)) for u, c in conversations
-            },
-            left=self._left(),
-            grace_ms=GRACE_MS,
-            context=self.tokenizer.context,
-            waits=Waits(int(self.plan.sizes.abandoned_s * 1_000), int(CANCEL_AFTER_S * 1_000), self._healed_ms),
-        )
-
-    def _stored(self, user: UserId, conversation: ConversationId) -> tuple[tuple[str, str, str], ...]:
-        saved = self.around.store.inner.messages(user, conversation, 1_000)
-        return tuple((each.turn.role, each.turn.text, each.turn.status) for each in saved)
-
-    def _left(self) -> dict[str, int]:
-        left = {f"client {client.name} without an end": int(client.done is None) for client in self.clients}
-        left["silent supervisors"] = int(self.world.now_ms - self._last_supervisor_beat() > SILENT_MS)
-        for role in self.around.roles.values():
-            process = role.process
-            if role.lost:
-                continue
-            if isinstance(process, ReplicaProcess):
-                replica = process.replica
-                left[f"sequences in {process.name}"] = len(replica._jobs) + len(replica._engine._sequences)
-                left[f"blocks of {process.name}"] = process.blocks - replica._engine.free_blocks
-                left[f"attempts that {process.name} names as dropped"] = len(replica.load.dropped)
-            elif isinstance(process, EdgeProcess):
-                left |= {f"{what} of {process.name}": count for what, count in process.held.items()}
-            elif isinstance(process, StageProcess) and process.runner and process.alive:
-                left[f"answers that {process.name} waits for"] = len(process.runner._answers)
-        return left
-
-    def _last_supervisor_beat(self) -> int:
-        for record in reversed(read_records(self.around.log, Place(REPLICAS, 0))):
-            if isinstance(CODEC.decode(record.value), SupervisorBeat):
-                return record.timestamp_ms
-        return 0
+        return history_of(self.around, self.clients, self._healed_ms)
 
     def _digest(self) -> str:
         digest = hashlib.sha256()

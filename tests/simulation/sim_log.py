@@ -115,7 +115,8 @@ class SimProducer:
             repeating[topic] -= 1
             again = replace(append, key=(append.key or b"") + b"+")
             self._process.world.note(self._process.name, f"delivers to {append.place.topic} twice")
-            self._process.world.after(self._process.random.randint(0, 200), lambda: self._append(again))
+            delay_ms = self._process.random.randint(0, self._process.repeat_within_ms)
+            self._process.world.after(delay_ms, lambda: self._append(again))
 
     def _failure(self, append: Append) -> DeliveryFailed | None:
         if append.place not in self._shared.places:

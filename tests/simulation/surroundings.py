@@ -17,6 +17,7 @@ from streams.runtime.inbox import Inbox
 from streams.runtime.main import Cell
 from streams.runtime.metrics import StageMeters, StageMetrics
 from streams.stage import Stage
+from tests.simulation.limited import MINI
 from tests.simulation.processes import Process, Role
 from tests.simulation.remembering import CODEC
 from tests.simulation.sim_log import SharedLog
@@ -57,6 +58,7 @@ class Sizes:
     Replicas that are not `alike` each say something else, so that whose tokens count shows in the text. `step_ms` is
     what a replica's step takes, `acknowledged_ms` the longest that a record takes to the log. `comes_back`: all ask
     again when intake has forgotten. A reply goes on for nobody for `abandoned_s`, and waits for a replica `stranded_s`.
+    `mini`: there is a pool for the mini model, with a router and a replica of its own.
     """
 
     backlog: int = 1_000
@@ -69,6 +71,7 @@ class Sizes:
     comes_back: bool = False
     abandoned_s: float = 30.0
     stranded_s: float = 60.0
+    mini: bool = False
 
     @property
     def settings(self) -> dict[str, str]:
@@ -120,13 +123,15 @@ class Surroundings:
 
     def __init__(self, world: World, tokenizer: ChatTokenizer, sizes: Sizes) -> None:
         self.world, self.tokenizer, self.sizes = world, tokenizer, sizes
-        kafka = load(KafkaConfig, SETTINGS)
+        kafka = load(KafkaConfig, SETTINGS | ({"LANEWAY_POOLS": f"main,{MINI}"} if sizes.mini else {}))
         streams = load(StreamsConfig, sizes.settings)
         self.kafka, self.routes = kafka, Routes(kafka.sizes)
         CODEC.decoded.clear()
         self.store = SimStore(world)
         telemetry = load(TelemetryConfig, {})
         models = {tokenizer.name: Model(tokenizer, kafka.pools[0])}
+        if sizes.mini:
+            models[MINI] = Model(tokenizer, MINI)
         self.cell = Cell(kafka, streams, models, self.store.inner, self.routes, telemetry, METERS)
         self.roles: dict[str, Role] = {}
         topics = {topic.name: topic.partitions for topic in catalog(kafka.sizes)}

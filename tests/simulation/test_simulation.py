@@ -13,6 +13,7 @@ import pytest
 from schemas.reply_records import Stopped
 from schemas.tokenizer import ChatTokenizer
 from tests.simulation.clients import Ask
+from tests.simulation.faults import KINDS as FAULTS
 from tests.simulation.mutants import MUTANTS, Mutant, put_in
 from tests.simulation.plan import TARGETS, Fault, Plan, plan_of
 from tests.simulation.run import Outcome, Run
@@ -24,7 +25,7 @@ SEEDS = (*range(24), 33, 531)
 KINDS = (
     "Accepted Redirected Rejected Dispatched Started Tokens Preempted AttemptOpened Finished Stopped Shed Failed"
     " AbortReply ListenerAttached ListenerDetached EdgeBeat ReplyKept UsageRecorded HistoryLoaded Tick"
-    " ConversationDeleted ConversationRenamed"
+    " ConversationDeleted ConversationRenamed UsageAsked UsageTold PlansLoaded LimitSet QuotaKept"
 )
 
 
@@ -43,9 +44,9 @@ def test_the_seeds_reach_every_fault_every_record_and_every_end(outcomes: list[O
     faults = {what.kind for what in happened if isinstance(what, Fault)}
     values = {what.value for what in happened if isinstance(what, Append) and what.value}
     ends = Counter(end.split(": ")[1].split(" ")[0] for outcome in outcomes for end in outcome.ends)
-    assert faults == set(TARGETS)
+    assert faults == set(FAULTS) >= set(TARGETS)
     assert {type(CODEC.decode(value)).__name__ for value in values} >= set(KINDS.split())
-    assert ends.keys() >= {"finished", "stopped", "failed", "shed", "vanished", "409"}
+    assert ends.keys() >= {"finished", "stopped", "failed", "shed", "vanished", "409", "429"}
 
 
 def test_the_same_seed_is_the_same_run_byte_for_byte_in_any_process(

@@ -26,6 +26,7 @@ from topics.store.contract import Conversation, Cursor, History, SavedAt, posted
 
 SCHEMA_VERSION = len(sql.STEPS)
 BUSY_TIMEOUT_S = 5.0
+WIPE_TIMEOUT_MS = 100
 
 _MOST = 2**63 - 1
 _NEWEST = Cursor(_MOST, ConversationId(""))
@@ -53,6 +54,7 @@ class SqliteStore:
         self._path, self._keep_ms, self._now_ms = path, keep_ms, now_ms
         self._codec = Codec()
         self._lock = threading.Lock()
+        self._unwiped = True
         with self._errors():
             self._connection = sqlite3.connect(
                 path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
@@ -86,6 +88,9 @@ class SqliteStore:
             aged = self._aged()
             self._connection.executemany(sql.DELETE_AGED, aged)
             self._connection.executemany(sql.SUMMARIZE, sorted({row[:2] for row in (*turns, *deleted, *aged)}))
+        self._unwiped = self._unwiped or bool(deleted or aged)
+        if self._unwiped:
+            self._wipe()
 
     def empty(self) -> bool:
         return not self._query(sql.ANYTHING)[0][0]
@@ -228,6 +233,16 @@ class SqliteStore:
             saved.body_hash,
             saved.system,
         )
+
+    def _wipe(self) -> None:
+        """Empties the -wal file, in which pages from before a deletion lie on. Who reads at this moment puts it off to
+        the next save.
+        """
+        with self._lock, self._errors():
+            self._connection.execute(f"PRAGMA busy_timeout = {WIPE_TIMEOUT_MS}")
+            [busy, _, _] = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
+            self._unwiped = bool(busy)
 
     def _aged(self) -> list[tuple[Any, ...]]:
         """Conversations in which something is older than is kept, and how old that may be."""

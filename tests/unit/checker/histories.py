@@ -58,13 +58,13 @@ def entries(topic: str, *keyed: tuple[Any, Any]) -> tuple[Entry, ...]:
     )
 
 
-def turn(role: str, text: str, message: MessageId, ids: bytes = b"") -> TurnSaved:
-    saved = Turn(message, None, role, text, ids, "t", "complete")
+def turn(role: str, text: str, message: MessageId, ids: bytes = b"", parent: MessageId | None = None) -> TurnSaved:
+    saved = Turn(message, parent, role, text, ids, "t", "complete")
     return TurnSaved(POSTS[0].user, POSTS[0].conversation, saved, REPLY, "tiny", T0)
 
 
 ASKED = turn("user", "ask", user_message_id(REPLY), pack_ids(map(ord, "ask")))
-SAID = turn("assistant", TEXT, assistant_message_id(REPLY), pack_ids(map(ord, TEXT)))
+SAID = turn("assistant", TEXT, assistant_message_id(REPLY), pack_ids(map(ord, TEXT)), user_message_id(REPLY))
 REQUEST = GenerateRequested(
     reply=REPLY,
     attempt=1,

@@ -78,6 +78,14 @@ def test_a_question_that_is_asked_again_is_not_saved_again(intake: Intakes, toke
     assert prompt(intake.take(posted(3, "on"))) == spelled(tokenizer, "one", "other", "on")
 
 
+def test_a_system_prompt_that_comes_with_asking_again_is_kept_with_the_answer(intake: Intakes) -> None:
+    intake.exchange(posted(1, "one", system="Say more."))
+    [plain] = answers(intake.exchange(posted(2, "", parent=asked(1)))).values()
+    [told] = answers(intake.exchange(posted(3, "", parent=asked(1), system="Say less."))).values()
+    [question] = answers(intake.exchange(posted(4, "two", system="Say it all."))).values()
+    assert (plain.system, told.system, question.system) == (None, "Say less.", None)
+
+
 def test_a_repeat_of_asking_again_meets_the_same_reply(intake: Intakes) -> None:
     intake.exchange(posted(1, "one"))
     intake.take(posted(2, "", parent=asked(1), client_key="k"))

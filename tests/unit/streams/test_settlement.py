@@ -76,6 +76,22 @@ def test_usage_and_turn_hold_the_tokens_of_the_log_over_all_attempts(settlement:
     assert saved.turn.parent == accepted(R1).user_message
 
 
+def test_the_turn_of_an_answer_without_a_question_of_its_own_keeps_what_came_with_the_wish(settlement: Driven) -> None:
+    settlement.reply(R1, accepted(R1, client_key="k", body_hash="h", system="Say less."), started())
+    [saved] = events(settlement.reply(R1, finished(0)).first, TurnSaved)
+    assert (saved.client_key, saved.body_hash, saved.system) == ("k", "h", "Say less.")
+
+
+def test_no_more_of_a_prompt_was_cached_than_it_has_when_its_continuation_found_its_own_tokens(
+    settlement: Driven,
+) -> None:
+    again = replace(started(2, TWO), cached_tokens=16)
+    settlement.reply(R1, accepted(R1), started(), tokens(1, "ab"), r.AttemptOpened(2), again)
+    decision = settlement.reply(R1, finished(2, 2, TWO))
+    [usage], [settled] = events(decision.committed), events(decision.first, ReplySettled)
+    assert (usage.prompt_tokens, usage.cached_tokens, settled.cached_tokens) == (5, 5, 5)
+
+
 def test_usage_names_the_fingerprints_of_all_who_wrote_it(settlement: Driven) -> None:
     other = replace(started(2, TWO), fingerprint="other")
     settlement.reply(R1, accepted(R1), started(), r.AttemptOpened(2), other, r.AttemptOpened(3), started(3, ONE))

@@ -48,6 +48,12 @@ def test_nothing_of_a_reply_is_compacted_within_its_retention() -> None:
     assert config["cleanup.policy"] == "compact,delete"
 
 
+def test_what_changelogs_hold_of_users_is_compacted_in_an_hour() -> None:
+    for name in ("intake-state", "supervisor-state"):
+        config = BY_NAME[name].config()
+        assert (config["cleanup.policy"], int(config["max.compaction.lag.ms"])) == ("compact", 3_600_000)
+
+
 def test_partitions_follow_the_sizes() -> None:
     assert BY_NAME[REPLIES].partitions == 7
     assert {BY_NAME[name].partitions for name in ("messages", "turns", "usage", "intake-state")} == {5}

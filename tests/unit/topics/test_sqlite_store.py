@@ -162,9 +162,25 @@ def test_what_was_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
         store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         assert b"a secret" in (tmp_path / "store.db").read_bytes()
         store.save([SavedAt(3, ConversationDeleted(ADA, C1, 1))])
-        store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert b"secret" not in all_bytes(tmp_path)
         assert store.conversations(ADA, 10)[0].title == "kept"
-    assert b"secret" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_what_a_reader_kept_from_being_wiped_goes_with_the_next_save(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        store.save([question(1, "a secret " * 500)])
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM turns").fetchall()
+        store.save([SavedAt(3, ConversationDeleted(ADA, C1, 1))])
+        assert b"secret" in all_bytes(tmp_path)
+        reader.execute("COMMIT")
+        store.save([question(2, "kept")])
+        assert b"secret" not in all_bytes(tmp_path)
+
+
+def all_bytes(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
 
 
 def make_garbage(path: Path) -> None:
