@@ -88,7 +88,7 @@ class SqliteStore:
             aged = self._aged()
             self._connection.executemany(sql.DELETE_AGED, aged)
             self._connection.executemany(sql.SUMMARIZE, sorted({row[:2] for row in (*turns, *deleted, *aged)}))
-        self._unwiped = self._unwiped or bool(deleted or aged)
+        self._unwiped = self._unwiped or bool(deleted)
         if self._unwiped:
             self._wipe()
 
