@@ -56,7 +56,7 @@ OF_THE_STAGES = (
         "commits before outputs are acknowledged",
         (runner.Runner, "_commit"),
         ("self._producer.flush(ACKNOWLEDGE_S)", "pass"),
-        found_by=141,
+        found_by=123,
     ),
     Mutant(
         "sends a request before Accepted is acknowledged",
@@ -68,7 +68,7 @@ OF_THE_STAGES = (
         "lets a request leave before Accepted",
         (intake.Intake, "_decision"),
         ("Decision(tuple(first), tuple(then))", "Decision(tuple(then), tuple(first))"),
-        found_by=13,
+        found_by=5,
     ),
     Mutant("ignores client keys", (admission, "repeated"), ("if used is None:", "if True:"), found_by=0),
     Mutant(
@@ -167,13 +167,13 @@ OF_THE_FOLD = (
         "takes tokens of who does not own the attempt",
         (reply, "_by_owner"),
         ("if reply.owner != record.incarnation:", "if False:"),
-        found_by=300,
+        found_by=194,
     ),
     Mutant(
         "ends as abandoned although a listener came back",
         (reply, "_still_abandoned"),
         ("Verdict.VOID if", "Verdict.COUNTED if"),
-        found_by=14,
+        found_by=29,
     ),
 )
 FOUND_HERE = (
@@ -210,7 +210,7 @@ OF_THE_REST = (
         "leaves a record out at the seam",
         (tail.Tail, "_read_to"),
         ("record.offset < seam", "record.offset < seam - 1"),
-        found_by=3,
+        found_by=20,
     ),
     Mutant(
         "sends the last event again to who resumes",
