@@ -22,8 +22,9 @@ def publish(log: Log, codec: Codec) -> None:
     """Appends every schema that this version writes. Raises DeliveryFailed; to be called before the first record."""
     producer = log.producer()
     for cls in EVENTS:
-        fingerprint = fingerprint_of(schema_of(cls))
-        published = SchemaPublished(fingerprint, canonical(schema_of(cls)))
+        schema = schema_of(cls)
+        fingerprint = fingerprint_of(schema)
+        published = SchemaPublished(fingerprint, canonical(schema))
         producer.send(Append(PLACE, fingerprint.hex().encode(), codec.encode(published)))
     producer.flush(30.0)
     producer.close()
