@@ -196,7 +196,7 @@ class RunningNode:
     def address(self) -> str:
         return self.node.address
 
-    def wait_ready(self, timeout: float = 120.0) -> None:
+    def wait_ready(self, timeout: float = 600.0) -> None:
         """Raises StartError when it ends instead, or does not answer within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not self.node.answers():

@@ -186,7 +186,7 @@ class RunningBroker:
     def bootstrap(self) -> str:
         return self.broker.bootstrap
 
-    def wait_ready(self, timeout: float = 60.0) -> None:
+    def wait_ready(self, timeout: float = 300.0) -> None:
         """Raises StartError when it ends instead, or does not answer within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not self.broker.answers():
