@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --python $(BIN)/python
 COMPILE := $(BIN)/uv pip compile --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.11 --universal
+unexport PYTHONDONTWRITEBYTECODE  # set, it makes every process compile all that it imports: 7 s for torch alone
 help: ## this menu
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 up: .venv/up ## run Kafka, the stages, a model replica and two edges here; Ctrl-C stops
@@ -24,9 +25,8 @@ docs: .venv/test ## write the README's tables and diagram anew from the code
 schemas: .venv/test ## add a golden Avro schema for each record that has changed
 	@$(BIN)/python -m schemas.avro_schema
 lock: .venv/uv ## write the pinned versions and hashes anew from pyproject.toml
-	$(COMPILE) --extra edge --extra engine --extra local --extra cassandra pyproject.toml -o requirements.lock
+	$(COMPILE) --extra edge --extra engine --extra local --extra cassandra pyproject.toml -o requirements.lock && echo 'uv==0.13.9' | $(COMPILE) - -o requirements-uv.lock
 	$(COMPILE) --extra edge --extra engine --extra local --extra cassandra --extra trace --extra test -c requirements.lock pyproject.toml -o requirements-dev.lock
-	echo 'uv==0.13.9' | $(COMPILE) - -o requirements-uv.lock
 clean: ## delete .venv and caches; .laneway stays
 	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
 .venv/uv: requirements-uv.lock

@@ -7,6 +7,7 @@ other (FULL_TRANSITIVE), so a reader never has to be upgraded before a writer.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -80,7 +81,12 @@ def canonical(schema: Schema) -> str:
 
 def fingerprint_of(schema: Schema) -> bytes:
     """The 8-byte CRC-64-AVRO fingerprint, little-endian as single-object encoding has it."""
-    return bytes.fromhex(fingerprint(canonical(schema), "CRC-64-AVRO"))
+    return _fingerprint(canonical(schema))
+
+
+@functools.lru_cache(1_000)  # a millisecond each, and a process asks for each of its own several times
+def _fingerprint(text: str) -> bytes:
+    return bytes.fromhex(fingerprint(text, "CRC-64-AVRO"))
 
 
 def golden(cls: type) -> list[Schema]:

@@ -8,6 +8,7 @@ Whatever the bytes are, `decode` returns an event or raises one of the three err
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import struct
 import typing
@@ -58,33 +59,51 @@ _NO_EVENT = (*_BAD_BYTES, SchemaResolutionError)
 Decoder: TypeAlias = tuple[str, Schema, Schema | None, Callable[[dict[str, Any]], Any], Callable[[bytes], Any] | None]
 
 
-class Codec:
-    """All schemas known to a process: the committed ones, and those it learns."""
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """Parsed schemas by fingerprint and by Confluent id, and what each class is written with: both keys, the schema."""
 
-    def __init__(self) -> None:
-        self._writers: dict[bytes, Schema] = {}
-        self._decoders: dict[bytes, Decoder] = {}
-        self._current: dict[type, tuple[bytes, bytes, Schema]] = {}
-        self._classes: dict[str, type] = {}
-        for cls in EVENTS:
-            for schema in golden(cls):
-                self.learn(schema)
-            schema = schema_of(cls)
-            self._current[cls] = (fingerprint_of(schema), confluent_id(schema), self.learn(schema))
-            self._classes[f"{NAMESPACE}.{cls.__name__}"] = cls
+    writers: dict[bytes, Schema] = dataclasses.field(default_factory=dict)
+    current: dict[type, tuple[bytes, bytes, Schema]] = dataclasses.field(default_factory=dict)
 
-    def learn(self, schema: Schema) -> Schema:
-        """Makes records written with `schema` readable; returns it parsed. Raises BadSchema unless it is a record's."""
+    def learn(self, schema: Schema) -> tuple[bytes, bytes, Schema]:
+        """As `Codec.learn`, with both keys."""
         try:
             parsed = typing.cast(Schema, parse_schema(schema))
-            fingerprint, identifier = fingerprint_of(schema), confluent_id(schema)
+            fingerprint = fingerprint_of(schema)
         except (*_BAD_BYTES, *_BAD_SCHEMAS) as error:
             raise BadSchema(f"{str(schema)[:200]} is no Avro schema: {error!r}") from error
         if not isinstance(parsed, dict) or parsed.get("type") != "record":
             raise BadSchema(f"{str(schema)[:200]} is no schema of a record")
-        known = self._writers.setdefault(fingerprint, parsed)
-        self._writers.setdefault(identifier, known)
-        return known
+        identifier = _shortened(fingerprint)
+        known = self.writers.setdefault(fingerprint, parsed)
+        self.writers.setdefault(identifier, known)
+        return fingerprint, identifier, known
+
+
+@functools.cache
+def _committed() -> Known:
+    """What every codec begins with: parsing takes a quarter of a second, and a process has a dozen codecs."""
+    known = Known()
+    for cls in EVENTS:
+        for schema in golden(cls):
+            known.learn(schema)
+        known.current[cls] = known.learn(schema_of(cls))
+    return known
+
+
+class Codec:
+    """All schemas known to a process: the committed ones, and those it learns."""
+
+    def __init__(self) -> None:
+        committed = _committed()
+        self._known = Known(dict(committed.writers), committed.current)
+        self._decoders: dict[bytes, Decoder] = {}
+        self._writers, self._current = self._known.writers, self._known.current
+
+    def learn(self, schema: Schema) -> Schema:
+        """Makes records written with `schema` readable; returns it parsed. Raises BadSchema unless it is a record's."""
+        return self._known.learn(schema)[2]
 
     def encode(self, event: object) -> bytes:
         """Single-object encoding. Raises TypeError or ValueError if a field does not fit its annotation."""
@@ -118,7 +137,7 @@ class Codec:
         writer = self._writers.get(key)
         if writer is None:
             raise UnknownSchema(key)
-        cls = self._classes.get(str(writer["name"]))
+        cls = _CLASSES.get(str(writer["name"]))
         if cls is None:
             raise UnknownType(f"records of type {writer['name']} are not known to this version")
         _, _, reader = self._current[cls]
@@ -130,7 +149,11 @@ class Codec:
 
 def confluent_id(schema: Schema) -> bytes:
     """A schema's id where no registry gives one: the first 31 bits of its fingerprint, 4 bytes big-endian."""
-    return (int.from_bytes(fingerprint_of(schema)[:4], "big") & 0x7FFFFFFF).to_bytes(4, "big")
+    return _shortened(fingerprint_of(schema))
+
+
+def _shortened(fingerprint: bytes) -> bytes:
+    return (int.from_bytes(fingerprint[:4], "big") & 0x7FFFFFFF).to_bytes(4, "big")
 
 
 def schemas_by_confluent_id() -> dict[int, str]:
@@ -204,6 +227,7 @@ def _to_event(cls: type) -> Callable[[dict[str, Any]], Any]:
     return build
 
 
+_CLASSES = {f"{NAMESPACE}.{cls.__name__}": cls for cls in EVENTS}
 _READERS = {cls: _to_dict(cls) for cls in EVENTS}
 _BUILDERS = {cls: _to_event(cls) for cls in EVENTS}
 _QUICK: dict[type, Callable[[bytes], Any]] = {Tokens: read_tokens}

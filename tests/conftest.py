@@ -11,7 +11,7 @@ import pytest
 from engine.main import SPINS
 from infra.local.cassandra import RunningNode
 from infra.local.kafka import RunningBroker
-from tests.sharing import SHARED, SHARING, latest, shared_by
+from tests.sharing import SHARED, SHARING, shared_by, turn
 from tests.stack import Stack, small_broker, small_node
 
 # Torch reads it when it is imported: a thread that spins long at a barrier starves the brokers beside the tests.
@@ -23,26 +23,30 @@ TESTS = Path(__file__).parent
 TOGETHER = ("browser", "model")
 
 
+def group_of(item: pytest.Item) -> str:
+    """Tests that share processes go to one worker; of the others, those of one file."""
+    file = item.path.relative_to(TESTS)
+    shared = [SHARED[name] for name in shared_by(item)]
+    return shared[0] if shared else file.parts[0] if file.parts[0] in TOGETHER else str(file)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers, tests that share processes go to one; of the others, those of one file."""
-    items.sort(key=latest)
-    for item in items:
-        file = item.path.relative_to(TESTS)
-        shared = [SHARED[name] for name in shared_by(item)]
-        group = shared[0] if shared else file.parts[0] if file.parts[0] in TOGETHER else str(file)
+    groups = {item: group_of(item) for item in items}
+    items.sort(key=lambda item: turn(item, groups[item]))
+    for item, group in groups.items():
         item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    items = item.session.items
-    SHARING.end_unused(items[items.index(item) + 1 :])
+    SHARING.end_unused(item)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Without groups every worker would start every broker and stack, and the tests would starve each other."""
     if getattr(session.config.option, "loadgroup", False) and any("@" not in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist did not group the tests: this version of pytest and of it do not agree")
+    SHARING.plan(session.items)
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,20 @@ from collections.abc import Callable
 import pytest
 
 # Fixtures in the order in which tests need them, and the group of tests that goes to one worker for each.
-STACKS = ("stack", "paced", "wide", "scene", "on_three")
-SHARED = {"cassandra": "cassandra", "broker": "broker"} | dict.fromkeys(STACKS, "stacks")
+STACKS = dict.fromkeys(("stack", "paced", "wide"), "stacks")
+SHARED = {"cassandra": "cassandra", "broker": "broker", **STACKS, "scene": "chaos", "on_three": "chaos"}
 ORDER = list(SHARED)
+# Groups that take minutes, the longest first, so that no worker is left alone with one of them at the end.
+FIRST = (
+    "chaos",
+    "stacks",
+    "browser",
+    "cassandra",
+    "services/test_quotas.py",
+    "model",
+    "services/test_model.py",
+    "broker",
+)
 
 
 def shared_by(item: pytest.Item) -> list[str]:
@@ -22,9 +33,9 @@ def shared_by(item: pytest.Item) -> list[str]:
     return [name for name in names if isinstance(name, str) and name in SHARED]
 
 
-def latest(item: pytest.Item) -> int:
-    """Where a test's turn comes: that of the last it needs; before all others' if it needs none."""
-    return max(map(ORDER.index, shared_by(item)), default=-1)
+def turn(item: pytest.Item, group: str) -> tuple[int, int]:
+    """When a test's turn comes: with its group, and in it with the last of what it needs that others share."""
+    return (*FIRST, group).index(group), max(map(ORDER.index, shared_by(item)), default=-1)
 
 
 class Sharing:
@@ -32,13 +43,18 @@ class Sharing:
 
     def __init__(self) -> None:
         self._ends: dict[str, Callable[[], object]] = {}
+        self._last: dict[str, pytest.Item] = {}
 
     def runs(self, name: str, end: Callable[[], object]) -> None:
         self._ends[name] = end
 
-    def end_unused(self, later: list[pytest.Item]) -> None:
+    def plan(self, items: list[pytest.Item]) -> None:
+        """Takes the tests in their order."""
+        self._last = {name: item for item in items for name in shared_by(item)}
+
+    def end_unused(self, after: pytest.Item) -> None:
         """Ends what none of the tests to come uses; a fixture that ends it once more finds nothing to do."""
-        for name in set(self._ends).difference(*map(shared_by, later)):
+        for name in [name for name in self._ends if self._last.get(name) is after]:
             self._ends.pop(name)()
 
 

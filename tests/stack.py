@@ -40,7 +40,8 @@ class Stack:
     def __init__(
         self, folder: Path, env: Mapping[str, str] | None = None, users: tuple[str, ...] = ("alice", "bob")
     ) -> None:
-        self.env = {"LANEWAY_REPLICA": "scripted", "LANEWAY_KAFKA_HEAP": "384m", **(env or {})}
+        small = {"LANEWAY_REPLICA": "scripted", "LANEWAY_KAFKA_HEAP": "384m", "LANEWAY_START_TIMEOUT": "600"}
+        self.env = {**small, **(env or {})}
         self._stack = stack.Stack(config(folder, self.env), load(KafkaConfig, os.environ | self.env), print, users)
         self.folder = self._stack.folder.path
         self.keys = self._stack.keys

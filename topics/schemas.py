@@ -14,18 +14,23 @@ from topics.catalog import SCHEMAS
 from topics.log import BRIEFLY_MS, Append, Log, Place, Reader
 
 PLACE = Place(SCHEMAS, 0)
+PUBLISH_S = 60.0
 UNKNOWN_FOR_S = 1.0
 UNKNOWN_MOST = 1_000
 
 
 def publish(log: Log, codec: Codec) -> None:
-    """Appends every schema that this version writes. Raises DeliveryFailed; to be called before the first record."""
-    producer = log.producer()
+    """Appends every schema that this version writes. Raises DeliveryFailed; to be called before the first record.
+
+    A broker that ten processes begin with at once may take long for the first of it.
+    """
+    producer = log.producer(PUBLISH_S)
     for cls in EVENTS:
-        fingerprint = fingerprint_of(schema_of(cls))
-        published = SchemaPublished(fingerprint, canonical(schema_of(cls)))
+        schema = schema_of(cls)
+        fingerprint = fingerprint_of(schema)
+        published = SchemaPublished(fingerprint, canonical(schema))
         producer.send(Append(PLACE, fingerprint.hex().encode(), codec.encode(published)))
-    producer.flush(30.0)
+    producer.flush(PUBLISH_S)
     producer.close()
 
 

@@ -7,7 +7,6 @@ restarts, on whatever port clients find it. The other port is for nodes among th
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -15,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.local.archives import keep_archive, with_classes
 from infra.local.errors import StartError
 from infra.local.jars import Program
-from infra.local.ports import HOST
+from infra.local.ports import HOST, free_ports
 from infra.local.processes import Child, Process
 
 VERSION = "5.0.6"
@@ -75,19 +75,31 @@ LOGBACK = """<configuration>
 
 
 def resolve_jars(cache: Path, progress: Callable[[str], None]) -> tuple[Path, ...]:
-    """Cassandra's class path. Raises StartError when it cannot be downloaded."""
-    return PROGRAM.jars(cache, progress)
+    """Cassandra's class path, with an archive of its classes. Raises StartError when it cannot be downloaded."""
+    jars = PROGRAM.jars(cache, progress)
+
+    def try_out(folder: Path, option: str) -> None:
+        port, storage_port = free_ports(2)
+        running = RunningNode(Node(folder, jars, port, storage_port, "512m", (option,)))
+        try:
+            running.wait_ready()
+        finally:
+            running.stop()
+
+    keep_archive(PROGRAM.title, jars, try_out, progress)
+    return jars
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node's place, ports and heap (`768m`, `1g`); the process itself is its `child()`."""
+    """A node's place, ports, heap (`768m`, `1g`) and options of Java; the process itself is its `child()`."""
 
     folder: Path
     jars: tuple[Path, ...]
     port: int
     storage_port: int
     heap: str = "1g"
+    java: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:
@@ -156,7 +168,7 @@ class Node:
             *(f"--add-exports={package}=ALL-UNNAMED" for package in EXPORTS),
             *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENS),
             *(f"-D{key}={value}" for key, value in properties.items()),
-            *("-cp", os.pathsep.join(str(jar.absolute()) for jar in self.jars)),
+            *(*self.java, *with_classes(self.jars)),
             "org.apache.cassandra.service.CassandraDaemon",
         ]
 
@@ -184,7 +196,7 @@ class RunningNode:
     def address(self) -> str:
         return self.node.address
 
-    def wait_ready(self, timeout: float = 120.0) -> None:
+    def wait_ready(self, timeout: float = 600.0) -> None:
         """Raises StartError when it ends instead, or does not answer within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not self.node.answers():

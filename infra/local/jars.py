@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.errors import StartError
+
+
+@contextlib.contextmanager
+def alone(file: Path) -> Iterator[None]:
+    """Waits until no other process is in here with that file."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass(frozen=True)
@@ -28,8 +37,7 @@ class Program:
         """
         listing = cache / f"{self.name}-{self.version}.json"
         cache.mkdir(parents=True, exist_ok=True)
-        with (cache / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # two that download at once would read each other's halves
+        with alone(cache / "lock"):  # two that download at once would read each other's halves
             jars = _listed(cache, listing)
             return jars or self._download(cache, listing, progress)
 

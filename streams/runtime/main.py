@@ -134,7 +134,8 @@ def run(names: Sequence[str]) -> int:
     telemetry = load(TelemetryConfig, os.environ)
     start_logging("+".join(names), telemetry.log)
     kafka, streams = load(KafkaConfig, os.environ), load(StreamsConfig, os.environ)
-    models, store = models_of(kafka, streams), open_store(load(StoreConfig, os.environ))
+    models = models_of(kafka, streams) if "intake" in names else {}  # nobody else reads or writes text
+    store = open_store(load(StoreConfig, os.environ))
     routes = Routes(kafka.sizes)
     stopping = threading.Event()
     cell = Cell(kafka, streams, models, store, routes, telemetry, StageMeters(), stopping)
@@ -236,7 +237,7 @@ def runner_of(name: str, pool: str, cell: Cell, watch: Watch) -> Runner:
     log, codec = KafkaLog(cell.kafka), Codec()
     decoder = Decoder(log, codec)
     incarnation = Incarnation(f"{name}-{uuid_utils.uuid7().hex[-12:]}")
-    longest = max(model.tokenizer.context for model in cell.models.values())
+    longest = max((model.tokenizer.context for model in cell.models.values()), default=0)
     effects = Effects(Requests(log), cell.store, Decoder(log, Codec()), cell.routes, longest)
 
     def project(messages: Sequence[Message]) -> None:

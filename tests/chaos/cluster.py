@@ -48,7 +48,9 @@ class Cluster:
         jars, ports = shared_jars(), free_ports(2 * len(NODES))
         voters = ",".join(f"{node}@{HOST}:{ports[2 * node - 1]}" for node in NODES)
         self._nodes = {
-            node: Node(folder / str(node), jars, ports[2 * node - 2], ports[2 * node - 1], "256m", node, voters)
+            node: Node(
+                folder / str(node), jars, ports[2 * node - 2], ports[2 * node - 1], "256m", node=node, voters=voters
+            )
             for node in NODES
         }
         self.bootstrap = ",".join(node.bootstrap for node in self._nodes.values())

@@ -18,7 +18,7 @@ from tests.chaos.telling import lines
 from tests.chaos.troubled import TroubledStack
 from tests.chaos.undisturbed import undisturbed
 
-SEED, MINUTES = 3, 1.0
+SEED, MINUTES = 3, 2.0
 
 
 @pytest.fixture(scope="module")

@@ -31,18 +31,12 @@ class HuggingFace:
         [logits] = self._model(torch.tensor([list(ids)])).logits
         return logits
 
-    @torch.inference_mode()
-    def greedy(self, prompt: Sequence[int], tokens: int) -> list[int]:
-        """So many tokens, an end of sequence like any other."""
-        said = self._model.generate(
-            torch.tensor([list(prompt)]),
-            max_new_tokens=tokens,
-            do_sample=False,
-            use_cache=True,
-            eos_token_id=None,
-            pad_token_id=0,
-        )
-        return said[0, len(prompt) :].tolist()
+    def likeliest(self, prompt: Sequence[int], *said: int) -> list[int]:
+        """After the prompt, and after each but the last of what was said, the likeliest next token: if these are what
+        was said, greedy sampling says it too. One pass over all of it is a third of the work of a pass for each.
+        """
+        rows = self.logits([*prompt, *said[:-1]])[len(prompt) - 1 :]
+        return rows.argmax(-1).tolist()
 
 
 def _config(weights: Weights) -> LlamaConfig:

@@ -21,7 +21,7 @@ from tests.services.running import PATIENCE_S, MendedStack, until
 from tests.unit.edge.running_edge import RunningEdge
 from tests.unit.edge.test_streams import metric, still_open
 
-STREAMS, HALF_HEADS = 2000, 500
+STREAMS, REPLIES, HALF_HEADS = 2000, 20, 500
 WASTED_TOO = 1.5  # what an allocator takes beside what it gives
 MOST_BYTES_A_STREAM = 48 * 1024
 FLOODS, FLOOD = 20, 4 * 1024 * 1024
@@ -61,13 +61,13 @@ def test_two_thousand_idle_streams_cost_little_and_all_hear_the_end(
     bounded: MendedStack, alice: Client, long: ReplyId, edge: psutil.Process
 ) -> None:
     bounded.freeze("replica-0")
-    idle = alice.say("idle", "woken up")
+    idle = [alice.say(f"idle-{n}", "woken up") for n in range(REPLIES)]
     before = edge.memory_info().rss
     with contextlib.ExitStack() as opened:
         streams = []
-        for _ in range(STREAMS):
+        for n in range(STREAMS):
             streams.append(opened.enter_context(alice.connect()))
-            streams[-1].sendall(alice.head(f"/v1/replies/{idle}/events", b"Connection: close"))
+            streams[-1].sendall(alice.head(f"/v1/replies/{idle[n % REPLIES]}/events", b"Connection: close"))
         bounded.until(lambda: alice.gauge("laneway_edge_streams") == STREAMS)
         each = (edge.memory_info().rss - before) / STREAMS
         print(f"{each / 1024:.1f} KiB of the edge's memory for each of {STREAMS} idle streams")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.kafka import Broker, java_options, resolve_jars
+from infra.local.kafka import PROGRAM, Broker, java_options
 
 
 def test_the_broker_listens_on_this_machine_only() -> None:
@@ -29,5 +29,5 @@ def test_cached_jars_are_used_without_a_download(tmp_path: Path) -> None:
     (tmp_path / "kafka.jar").touch()
     (tmp_path / "kafka-4.4.0.json").write_text('["kafka.jar"]')
     said: list[str] = []
-    assert resolve_jars(tmp_path, said.append) == (tmp_path / "kafka.jar",)
+    assert PROGRAM.jars(tmp_path, said.append) == (tmp_path / "kafka.jar",)
     assert not said
