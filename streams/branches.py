@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas.events import ROOT, MessagePosted, Turn
-from schemas.ids import MessageId
+from schemas.ids import MessageId, assistant_message_id, user_message_id
 from schemas.kept_records import ConversationKept
 
 
@@ -25,6 +25,11 @@ class Elsewhere:
 def is_unknown(kept: ConversationKept) -> bool:
     """Whether the store was never asked for this conversation, so that not even its keys are known."""
     return kept.dropped and kept.leaf is None
+
+
+def was_said(kept: ConversationKept, message: MessageId | None) -> bool:
+    """Whether intake knows the message, so that a store that does not is behind."""
+    return any(message in (user_message_id(key.reply), assistant_message_id(key.reply)) for key in kept.keys)
 
 
 def turns_before(kept: ConversationKept, message: MessagePosted) -> tuple[Turn, ...] | Elsewhere:

@@ -30,7 +30,7 @@ from schemas.reply_records import Rejected, Stopped
 from streams.active import MOST_HELD_BYTES, Partition, forget_idle, later, lost
 from streams.admission import MOST_KEYS, Answer, Model, admit, busy, evolve, parent_not_found, repeated
 from streams.bounds import MOST_PARKED_BYTES, check_posted, check_size, newest_turns
-from streams.branches import Elsewhere, is_unknown
+from streams.branches import Elsewhere, is_unknown, was_said
 from streams.stage import NOTHING, Decision, HistoryWanted, Message, Stage
 from topics.catalog import INTAKE_STATE, MESSAGES
 from topics.log import Place
@@ -117,7 +117,8 @@ class Intake(Stage):
         if kept is None or not kept.loading or kept.branch != loaded.leaf:
             return NOTHING
         asked, kept = kept.leaf, replace(kept, loading=False, touched_ms=now_ms)
-        if not loaded.available or (not loaded.found and loaded.leaf == asked):  # it has not saved our own turns yet
+        behind = not loaded.found and (loaded.leaf == asked or was_said(kept, loaded.leaf))
+        if not loaded.available or behind:
             return self._unavailable(partition, kept)
         if not loaded.found:
             missing = [parked for parked in kept.parked if parked.message.parent == loaded.leaf]

@@ -221,10 +221,7 @@ OF_THE_REST = (
 )
 OF_THE_LEDGER = (
     Mutant(
-        "settles an end as often as it is told",
-        (allowances, "settle"),
-        ("if other is not held", "if True"),
-        found_by=4,
+        "settles an end as often as it is told", (allowances, "settle"), ("if other is not held", "if True"), found_by=4
     ),
     Mutant(
         "keeps the reservation of a reply that failed",

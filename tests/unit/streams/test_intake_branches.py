@@ -145,6 +145,14 @@ def test_a_store_that_has_not_saved_the_last_turns_yet_is_not_believed(intake: I
     assert intake.told(posted(5, client_key="key-1", body_hash="one")) == {reply_id(5): Redirected(reply_id(1))}
 
 
+@pytest.mark.parametrize("older", [asked(1), answer(1)])
+def test_nor_is_one_that_has_not_saved_the_parent_yet(intake: Intakes, older: MessageId) -> None:
+    intake.exchange(posted(1, "one"))
+    intake.exchange(posted(2, "two", parent=ROOT))
+    intake.take(posted(3, "back", parent=older))
+    assert reasons(intake.told(loaded(leaf=older, found=False))) == ["history_unavailable"]
+
+
 def test_branches_wait_for_the_open_reply_too(intake: Intakes) -> None:
     intake.exchange(posted(1, "one"))
     intake.take(posted(2, "two"))
