@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import resource
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from engine.engine import Engine
     from infra.bench_engine import Figures
 
+CHECKOUT = Path(__file__).parents[2]
+PEERS = CHECKOUT / "tests" / "benchmarks" / "peers"
 WORKLOADS = ("shared", "mix", "long")
 
 
@@ -30,11 +34,14 @@ def bench_engine(
     requests: Annotated[str, typer.Option(help="How many; one run each.")] = "1,8,16",
     output: Annotated[int, typer.Option(min=2, help="Tokens of each reply.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
+    peer: Annotated[str, typer.Option(help="Measure another engine in turn: vllm or llama.cpp.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="With --peer: how often each runs.")] = 5,
 ) -> None:
     """Measure the engine alone: N requests at once, 320 prompt tokens of which 256 are shared, greedy.
 
     `--workload mix` draws lengths and arrivals at random; `long` compares the first token of a cached conversation of
-    2,000 tokens and 300 new ones with that of a cold one.
+    2,000 tokens and 300 new ones with that of a cold one; `--peer` installs another engine in an environment of its
+    own, and writes a table and a plot to .laneway/peers/figures.
     It runs as a replica's settings say (LANEWAY_MODEL, LANEWAY_THREADS, LANEWAY_MAX_RUNNING, ...), without Kafka.
     """
     from engine.config import ReplicaConfig
@@ -44,6 +51,9 @@ def bench_engine(
     from schemas.settings import load
     from schemas.tokenizer import ChatTokenizer
 
+    if peer:
+        _beside(peer, "--requests", requests, "--rounds", str(rounds), "--output", str(output))
+        return
     if workload not in WORKLOADS:
         fail(ValueError(f"--workload {workload!r}: expected one of {', '.join(WORKLOADS)}"))
     config = load(ReplicaConfig, os.environ)
@@ -53,7 +63,7 @@ def bench_engine(
         engine = make_engine(config, tokenizer)
     except (OSError, ValueError, EngineError) as error:
         fail(error)
-    where = {"model": tokenizer.name, "machine": _machine(), "fingerprint": engine.fingerprint}
+    where = {"model": tokenizer.name, "machine": machine(), "fingerprint": engine.fingerprint}
     measure(engine, Workload(1, 64, 0, 4), tokenizer.vocabulary, lambda _: None)
     if workload == "long":
         with _progress(as_json) as progress:
@@ -66,6 +76,14 @@ def bench_engine(
     with _progress(as_json) as progress:
         figures = [_run(engine, progress, workload, count, output, tokenizer.vocabulary) for count in counts]
     _report(figures, where, as_json)
+
+
+def _beside(*arguments: str) -> None:
+    """tests/benchmarks/peers, which no installed package has."""
+    if not (PEERS / "__main__.py").exists():
+        fail(f"--peer: no {PEERS}; it is measured from a checkout of Laneway's repository")
+    done = subprocess.run([sys.executable, "-m", "tests.benchmarks.peers", *arguments], cwd=CHECKOUT, check=False)
+    raise typer.Exit(done.returncode)
 
 
 def _run(engine: Engine, progress: Progress, workload: str, count: int, output: int, vocabulary: int) -> Figures:
@@ -114,7 +132,7 @@ def _report(figures: list[Figures], where: dict[str, str], as_json: bool) -> Non
     Console(width=max(120, Console().width)).print(table)
 
 
-def _machine() -> str:
+def machine() -> str:
     """The processor's name, as far as the system tells it, its cores and how busy they were."""
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
