@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.batch import Batch
 from engine.model_config import ModelConfig
 from engine.ops.contract import Ops
-from engine.ops.linear import Int8Linear, Linear
+from engine.ops.linear import Linear, TiledLinear
 from engine.weights import Weights
 
 
@@ -55,12 +55,13 @@ class Shared:
         """A tensor that is held no more once it is packed."""
         return self.weights.tensors.pop(f"model.layers.{name}.weight")
 
-    def linear(self, *names: str) -> Linear | Int8Linear:
+    def linear(self, *names: str) -> Linear | TiledLinear:
         """One linear of several that have the same input."""
         return self.packed(torch.cat([self.take(name) for name in names]))
 
-    def packed(self, weight: Tensor) -> Linear | Int8Linear:
-        return Int8Linear(weight, self.ops) if self.weights.dtype == torch.int8 else Linear(weight)
+    def packed(self, weight: Tensor) -> Linear | TiledLinear:
+        dtype = self.weights.dtype
+        return TiledLinear(weight, self.ops, dtype) if dtype in self.ops.tiled else Linear(weight)
 
 
 class Attention:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from engine.batch import Batch
@@ -15,9 +16,13 @@ from engine.draw import Draw
 
 
 class Ops(Protocol):
-    """Tensors are contiguous, of the model's dtype but for `rotary` and `logits`; `name` goes into the fingerprint."""
+    """Tensors are contiguous, of the model's dtype but for `rotary` and `logits`; `name` goes into the fingerprint.
+
+    `tiled`: weights of these dtypes are multiplied by `tiled_linear`, others by torch.
+    """
 
     name: str
+    tiled: tuple[torch.dtype, ...]
 
     def cache_shape(self, blocks: int, kv_heads: int, dim: int) -> tuple[int, ...]:
         """Of one layer's keys, and of its values; what lies where in it only these ops know."""
@@ -48,8 +53,11 @@ class Ops(Protocol):
         """[rows, 2 * width], gate then up -> [rows, width]."""
         ...
 
-    def int8_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-        """Float32 [rows, inputs], int8 [outputs / 32, inputs, 32] and a scale for each output -> [rows, outputs]."""
+    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+        """[rows, inputs], [outputs / 32, inputs, 32] and a scale for each output -> [rows, outputs].
+
+        The weight is float32 or int8, all else float32.
+        """
         ...
 
     def sample(self, logits: Tensor, draws: list[Draw]) -> list[int]:

@@ -1,7 +1,7 @@
 """x @ W.T, such that a row's bits do not depend on how many rows there are.
 
-Source: oneDNN's packed linear, the op behind torch.compile's CPU backend. It is private to torch, so this class is the
-only place that knows it; without it, or for another dtype or device, the ordinary linear takes its place.
+Linear is torch's: oneDNN's packed one, the op behind torch.compile's CPU backend, which is private to torch and known
+here only; without it, or for another dtype or device, the ordinary one. TiledLinear is ours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.ops.contract import Ops
 
 # One row alone takes another kernel than many: oneDNN's for 1, MKL's for fewer than 11.
 _MIN_ROWS = {"packed": 2, "torch": 16}
-_TOGETHER = 32  # outputs whose int8 weights lie together
+_TOGETHER = 32  # outputs whose weights lie together in a tile
 _MOST, _SMALLEST = 127, 1e-30
 
 
@@ -39,20 +39,21 @@ class Linear:
         return product
 
 
-class Int8Linear:
-    """The same with weights in int8, one scale for each output; x, sums and what comes out are float32."""
+class TiledLinear:
+    """The same by `ops`, with weights in float32, or in int8 with one scale for each output; all else is float32."""
 
-    kernel = "int8"
-
-    def __init__(self, weight: Tensor, ops: Ops) -> None:
+    def __init__(self, weight: Tensor, ops: Ops, dtype: torch.dtype = torch.float32) -> None:
+        self.kernel = "int8" if dtype == torch.int8 else "tiled"
         self._ops, self._outputs = ops, len(weight)
         weight = pad(weight, (0, 0, 0, -len(weight) % _TOGETHER))
-        self._scales = weight.abs().amax(1).clamp(min=_SMALLEST) / _MOST
-        steps = (weight / self._scales[:, None]).round().to(torch.int8)
-        self._weight = steps.view(-1, _TOGETHER, weight.shape[1]).transpose(1, 2).contiguous()
+        self._scales = torch.ones(len(weight))
+        if dtype == torch.int8:
+            self._scales = weight.abs().amax(1).clamp(min=_SMALLEST) / _MOST
+            weight = (weight / self._scales[:, None]).round().to(torch.int8)
+        self._weight = weight.view(-1, _TOGETHER, weight.shape[1]).transpose(1, 2).contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
-        product = self._ops.int8_linear(x, self._weight, self._scales)
+        product = self._ops.tiled_linear(x, self._weight, self._scales)
         return product if product.shape[1] == self._outputs else product[:, : self._outputs].contiguous()
 
 

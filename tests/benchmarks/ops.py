@@ -22,7 +22,7 @@ from engine.config import ReplicaConfig
 from engine.engine import Engine
 from engine.main import make_engine
 from engine.model import Llama
-from engine.ops.linear import Linear
+from engine.ops.linear import Linear, TiledLinear
 from infra.bench_engine import Figures, Workload, measure
 from schemas.settings import load
 from schemas.tokenizer import ChatTokenizer
@@ -73,7 +73,7 @@ def columns(found: list[list[Figures]], floors: list[float]) -> list[str]:
     return [*(f"{speed:,.1f}" for speed in speeds), ratios, *times]
 
 
-def linears(engine: Engine) -> list[Linear]:
+def linears(engine: Engine) -> list[Linear | TiledLinear]:
     model: Llama = engine._runner._model  # type: ignore[attr-defined]
     layers = [(layer._attention, layer._feed_forward) for layer in model._layers]
     ordered = [(one._qkv_proj, one._o_proj, two._gate_up_proj, two._down_proj) for one, two in layers]

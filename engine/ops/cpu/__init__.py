@@ -14,10 +14,12 @@ _LOW_63_BITS = (1 << 63) - 1
 
 
 class CpuOps:
-    """A layer's cache is [blocks, kv heads, 16 * dim], within a block as attention.h says.
+    """A layer's cache is [kv heads, blocks, 16 * dim], within a block as attention.h says.
 
     Raises OpsUnavailable where there is no compiler, or no CPU that the ops are written for.
     """
+
+    tiled: tuple[torch.dtype, ...] = (torch.float32, torch.int8)
 
     def __init__(self) -> None:
         library = built()
@@ -26,7 +28,7 @@ class CpuOps:
         self._ops = torch.ops.laneway
 
     def cache_shape(self, blocks: int, kv_heads: int, dim: int) -> tuple[int, ...]:
-        return blocks, kv_heads, BLOCK_TOKENS * dim
+        return kv_heads, blocks, BLOCK_TOKENS * dim
 
     def add_rms_norm(self, x: Tensor, added: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         normed, total = self._ops.add_rms_norm.default(x, added, weight, epsilon)
@@ -49,8 +51,8 @@ class CpuOps:
         out: Tensor = self._ops.silu_and_mul.default(x)
         return out
 
-    def int8_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-        out: Tensor = self._ops.int8_linear.default(x, weight, scales)
+    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+        out: Tensor = self._ops.tiled_linear.default(x, weight, scales)
         return out
 
     def sample(self, logits: Tensor, draws: list[Draw]) -> list[int]:

@@ -4,24 +4,26 @@
 // 64 tokens at a time from position 0, joined by an online softmax (Milakov and Gimelshein, 2018).
 #pragma once
 
-#include <ATen/Parallel.h>
-
-#include <atomic>
 #include <vector>
 
+#include "threads.h"
 #include "vectors.h"
 
 constexpr int64_t BLOCK = 16, CHUNK = 64;
 
-// In words: keys [cache blocks, kv heads, dim / P, 16], values [cache blocks, kv heads, 16 / P, dim], with P elements of
-// T in a word; queries [rows, heads, dim], out likewise. The sequences' rows lie one after the other, from `starts[n]`.
+// In words: keys [kv heads, cache blocks, dim / P, 16], values [kv heads, cache blocks, 16 / P, dim], with P elements of
+// T in a word: a head's blocks lie together, so that the CPU foresees the next one. Queries [rows, heads, dim], out
+// likewise. The sequences' rows lie one after the other, from `starts[n]`.
 template <typename T>
 struct Paged {
   const T* queries;
   const T *keys, *values;
   const int64_t *starts, *lengths, *table;
   T* out;
-  int64_t sequences, table_width, heads, kv_heads, dim;
+  int64_t sequences, table_width, heads, kv_heads, blocks, dim;
+
+  // Where the keys, and the values, of a block begin.
+  int64_t at(int64_t kv_head, int64_t block) const { return (kv_head * blocks + block) * BLOCK * dim; }
 };
 
 // Some consecutive rows of a sequence, of which the first has `position` tokens before it.
@@ -78,12 +80,13 @@ struct Kernel {
     Vec added[Q][AT];
     for (int q = 0; q < Q; q++)
       for (int v = 0; v < AT; v++) added[q][v] = load_floats(sums + q * dim + first + v * LANES) * scale[q];
-    for (int64_t word = 0; word < words; word++) {
-      const int32_t* row = values[word * P / BLOCK] + word % (BLOCK / P) * dim + first;
-      for (int v = 0; v < AT; v++) {
-        const Words value = load<Words>(row + v * LANES);
-        for (int q = 0; q < Q; q++) added[q][v] = add_product<T>(added[q][v], Words{} + weights[q][word], value);
-      }
+    for (int64_t word = 0, block = 0; word < words; block++) {
+      const int32_t* row = values[block] + first;
+      for (const int64_t end = std::min(words, word + BLOCK / P); word < end; word++, row += dim)
+        for (int v = 0; v < AT; v++) {
+          const Words value = load<Words>(row + v * LANES);
+          for (int q = 0; q < Q; q++) added[q][v] = add_product<T>(added[q][v], Words{} + weights[q][word], value);
+        }
     }
     for (int q = 0; q < Q; q++)
       for (int v = 0; v < AT; v++) store(added[q][v], sums + q * dim + first + v * LANES);
@@ -97,12 +100,12 @@ struct Kernel {
     score(query, count, scores);
     const float root = 1 / std::sqrt(float(dim));
     for (int q = 0; q < Q; q++) {
-      for (int64_t t = 0; t < CHUNK; t++)
-        scores[q][t] = t < count ? scores[q][t] * root : -std::numeric_limits<float>::infinity();
-      Vec most = load_floats(scores[q]);
-      for (int64_t t = LANES; t < CHUNK; t += LANES) {
-        const Vec other = load_floats(scores[q] + t);
-        most = most > other ? most : other;
+      for (int64_t t = count; t < CHUNK; t++) scores[q][t] = -std::numeric_limits<float>::infinity();
+      Vec most = load_floats(scores[q]) * root;
+      for (int64_t t = 0; t < CHUNK; t += LANES) {
+        const Vec scaled = load_floats(scores[q] + t) * root;
+        store_floats(scaled, scores[q] + t);
+        most = most > scaled ? most : scaled;
       }
       const float highest = std::max(state.highest[q], largest_of(most));
       scale[q] = exp(Vec{} + (state.highest[q] - highest))[0];
@@ -123,19 +126,6 @@ struct Kernel {
   }
 };
 
-// The blocks of the next `tokens` on their way to the cache: blocks lie scattered, so the CPU cannot foresee them.
-template <typename T>
-void fetch_ahead(const Paged<T>& paged, const int64_t* blocks, int64_t tokens, int64_t kv_head) {
-  constexpr int64_t LINE = 64 / sizeof(T);
-  for (int64_t n = 0; n * BLOCK < tokens; n++) {
-    const int64_t at = (blocks[n] * paged.kv_heads + kv_head) * BLOCK * paged.dim;
-    for (int64_t line = 0; line < BLOCK * paged.dim; line += LINE) {
-      __builtin_prefetch(paged.keys + at + line, 0, 2);
-      __builtin_prefetch(paged.values + at + line, 0, 2);
-    }
-  }
-}
-
 // A tile's rows, for the Q heads from `head` on of one key-value head: a chunk at a time, so that it stays in the cache.
 template <typename T, int Q>
 void attend(const Paged<T>& paged, const Tile& tile, int64_t kv_head, int64_t head) {
@@ -152,11 +142,10 @@ void attend(const Paged<T>& paged, const Tile& tile, int64_t kv_head, int64_t he
   for (int64_t first = 0; first < end; first += CHUNK) {
     const int64_t* blocks = paged.table + tile.sequence * paged.table_width + first / BLOCK;
     for (int64_t n = 0; n < CHUNK / BLOCK; n++) {  // beyond the last block nothing counts, but something must be there
-      const int64_t at = (first + n * BLOCK < end ? blocks[n] : blocks[0]) * paged.kv_heads + kv_head;
-      kernel.keys[n] = reinterpret_cast<const int32_t*>(paged.keys + at * BLOCK * dim);
-      kernel.values[n] = reinterpret_cast<const int32_t*>(paged.values + at * BLOCK * dim);
+      const int64_t at = paged.at(kv_head, first + n * BLOCK < end ? blocks[n] : blocks[0]);
+      kernel.keys[n] = reinterpret_cast<const int32_t*>(paged.keys + at);
+      kernel.values[n] = reinterpret_cast<const int32_t*>(paged.values + at);
     }
-    if (first + CHUNK < end) fetch_ahead(paged, blocks + CHUNK / BLOCK, std::min(CHUNK, end - first - CHUNK), kv_head);
     for (int64_t row = 0; row < tile.rows; row++) {
       const int64_t count = std::min(CHUNK, tile.position + row + 1 - first);
       const T* query = paged.queries + (tile.row + row) * width + head * dim;
@@ -171,22 +160,18 @@ void attend(const Paged<T>& paged, const Tile& tile, int64_t kv_head, int64_t he
       }
 }
 
-// All rows. Key-value heads are outermost, so that a prefix that sequences share stays in the cache; threads take tiles
-// as they get free. Of each group of query heads four at most are computed together.
+// All rows. Key-value heads are outermost, so that a prefix that sequences share stays in the cache. Of each group of query heads four at most are computed together.
 template <typename T>
 void paged_attention(const Paged<T>& paged) {
   const std::vector<Tile> tiles = tiles_of(paged.starts, paged.lengths, paged.sequences);
   const int64_t items = tiles.size() * paged.kv_heads, group = paged.heads / paged.kv_heads;
-  std::atomic<int64_t> next{0};
-  at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
-    for (int64_t item; (item = next++) < items;) {
-      const Tile& tile = tiles[item % tiles.size()];
-      const int64_t kv_head = item / tiles.size(), end = (kv_head + 1) * group;
-      int64_t head = kv_head * group;
-      for (; end - head >= 4; head += 4) attend<T, 4>(paged, tile, kv_head, head);
-      if (end - head == 3) attend<T, 3>(paged, tile, kv_head, head);
-      if (end - head == 2) attend<T, 2>(paged, tile, kv_head, head);
-      if (end - head == 1) attend<T, 1>(paged, tile, kv_head, head);
-    }
+  shared_out(items, [&](int64_t item) {
+    const Tile& tile = tiles[item % tiles.size()];
+    const int64_t kv_head = item / tiles.size(), end = (kv_head + 1) * group;
+    int64_t head = kv_head * group;
+    for (; end - head >= 4; head += 4) attend<T, 4>(paged, tile, kv_head, head);
+    if (end - head == 3) attend<T, 3>(paged, tile, kv_head, head);
+    if (end - head == 2) attend<T, 2>(paged, tile, kv_head, head);
+    if (end - head == 1) attend<T, 1>(paged, tile, kv_head, head);
   });
 }

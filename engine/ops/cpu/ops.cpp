@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "int8.h"
+#include "linear.h"
 #include "rows.h"
 #include "sample.h"
 
@@ -72,25 +72,25 @@ Tensor silu_and_mul_op(const Tensor& x) {
   return out;
 }
 
-// The sizes of one layer's cache, checked: [blocks, kv heads, dim * 16] each.
+// The sizes of one layer's cache, checked: [kv heads, blocks, dim * 16] each.
 template <typename T>
 Paged<T> paged_of(const Tensor& keys, const Tensor& values, int64_t heads, int64_t dim) {
   const auto type = keys.scalar_type();
-  const int64_t blocks = keys.size(0), kv_heads = keys.size(1);
+  const int64_t kv_heads = keys.size(0), blocks = keys.size(1);
   TORCH_CHECK(dim % 16 == 0 && heads % kv_heads == 0, heads, " heads of ", dim, " over ", kv_heads,
               ": expected a multiple of 16, and of the key-value heads");
-  check(keys, "keys", type, {blocks, kv_heads, BLOCK * dim});
-  check(values, "values", type, {blocks, kv_heads, BLOCK * dim});
+  check(keys, "keys", type, {kv_heads, blocks, BLOCK * dim});
+  check(values, "values", type, {kv_heads, blocks, BLOCK * dim});
   Paged<T> paged{};
   paged.keys = keys.const_data_ptr<T>();
   paged.values = values.const_data_ptr<T>();
-  paged.heads = heads, paged.kv_heads = kv_heads, paged.dim = dim;
+  paged.heads = heads, paged.kv_heads = kv_heads, paged.blocks = blocks, paged.dim = dim;
   return paged;
 }
 
 Tensor rope_and_cache_op(const Tensor& qkv, const Tensor& cosine, const Tensor& sine, const Tensor& positions,
                          const Tensor& slots, const Tensor& keys, const Tensor& values) {
-  const int64_t rows = qkv.size(0), dim = 2 * cosine.size(1), blocks = keys.size(0), kv_heads = keys.size(1);
+  const int64_t rows = qkv.size(0), dim = 2 * cosine.size(1), kv_heads = keys.size(0), blocks = keys.size(1);
   const int64_t heads = qkv.size(1) / dim - 2 * kv_heads, context = cosine.size(0);
   check(qkv, "qkv", keys.scalar_type(), {rows, (heads + 2 * kv_heads) * dim});
   check(cosine, "cosine", at::kFloat, {context, dim / 2});
@@ -132,8 +132,8 @@ Tensor paged_attention_op(const Tensor& queries, const Tensor& keys, const Tenso
     TORCH_CHECK(own >= 0 && own <= length[n] && length[n] <= width * BLOCK, "sequence ", n, " has ", own, " rows of ",
                 length[n], " tokens in ", width, " blocks");
     for (int64_t block = 0; block * BLOCK < length[n]; block++)
-      TORCH_CHECK(uint64_t(blocks[n * width + block]) < uint64_t(keys.size(0)), "block ", blocks[n * width + block],
-                  " of ", keys.size(0));
+      TORCH_CHECK(uint64_t(blocks[n * width + block]) < uint64_t(keys.size(1)), "block ", blocks[n * width + block],
+                  " of ", keys.size(1));
   }
   Tensor out = at::empty({rows, heads * dim}, queries.options());
   by_type(queries.scalar_type(), [&](auto zero) {
@@ -148,20 +148,24 @@ Tensor paged_attention_op(const Tensor& queries, const Tensor& keys, const Tenso
   return out;
 }
 
-Tensor int8_linear_op(const Tensor& x, const Tensor& weight, const Tensor& scales) {
+Tensor tiled_linear_op(const Tensor& x, const Tensor& weight, const Tensor& scales) {
   const int64_t rows = x.size(0), inputs = x.size(1), outputs = scales.size(0);
+  const auto type = weight.scalar_type();
   TORCH_CHECK(outputs % OUTPUTS == 0, outputs, " outputs: expected a multiple of ", OUTPUTS);
+  TORCH_CHECK(type == at::kFloat || type == at::kChar, type, ": expected Float or Char");
   check(x, "x", at::kFloat, {rows, inputs});
-  check(weight, "weight", at::kChar, {outputs / OUTPUTS, inputs, OUTPUTS});
+  check(weight, "weight", type, {outputs / OUTPUTS, inputs, OUTPUTS});
   check(scales, "scales", at::kFloat, {outputs});
   Tensor out = at::empty({rows, outputs}, x.options());
   const float *from = x.const_data_ptr<float>(), *scale = scales.const_data_ptr<float>();
-  const int8_t* by = weight.const_data_ptr<int8_t>();
   float* to = out.data_ptr<float>();
-  at::parallel_for(0, outputs / OUTPUTS, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t first = begin * OUTPUTS; first < end * OUTPUTS; first += OUTPUTS)
-      int8_linear(from, by + first * inputs, scale + first, rows, inputs, outputs, to + first);
-  });
+  const auto all = [&](const auto* by) {
+    shared_out(outputs / OUTPUTS, [&](int64_t tile) {
+      const int64_t first = tile * OUTPUTS;
+      linear(from, by + first * inputs, scale + first, rows, inputs, outputs, to + first);
+    });
+  };
+  type == at::kFloat ? all(weight.const_data_ptr<float>()) : all(weight.const_data_ptr<int8_t>());
   return out;
 }
 
@@ -198,7 +202,7 @@ TORCH_LIBRARY(laneway, library) {
       "paged_attention(Tensor queries, Tensor keys, Tensor values, Tensor query_start_loc, Tensor seq_lens,"
       " Tensor block_table) -> Tensor");
   library.def("silu_and_mul(Tensor x) -> Tensor");
-  library.def("int8_linear(Tensor x, Tensor weight, Tensor scales) -> Tensor");
+  library.def("tiled_linear(Tensor x, Tensor weight, Tensor scales) -> Tensor");
   library.def(
       "sample(Tensor logits, Tensor temperatures, Tensor top_ps, Tensor top_ks, Tensor seeds, Tensor positions) -> Tensor");
 }
@@ -208,6 +212,6 @@ TORCH_LIBRARY_IMPL(laneway, CPU, library) {
   library.impl("rope_and_cache", rope_and_cache_op);
   library.impl("paged_attention", paged_attention_op);
   library.impl("silu_and_mul", silu_and_mul_op);
-  library.impl("int8_linear", int8_linear_op);
+  library.impl("tiled_linear", tiled_linear_op);
   library.impl("sample", sample_op);
 }

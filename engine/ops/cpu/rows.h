@@ -66,7 +66,7 @@ void rope_and_cache(const T* row, const float* cosine, const float* sine, int64_
   std::vector<T> turned(dim);
   for (int64_t head = 0; head < paged.kv_heads; head++) {
     const T* key = row + (paged.heads + head) * dim;
-    const int64_t at = (slot / BLOCK * paged.kv_heads + head) * BLOCK * dim;
+    const int64_t at = paged.at(head, slot / BLOCK);
     const Slot<T> to{keys + at, values + at, slot % BLOCK, dim};
     rotate(key, cosine, sine, dim, turned.data());
     to.write_key(turned.data());

@@ -18,6 +18,7 @@ class ReferenceOps:
     """A layer's cache is [blocks, 16, kv heads, dim]."""
 
     name = "reference"
+    tiled: tuple[torch.dtype, ...] = (torch.int8,)
 
     def cache_shape(self, blocks: int, kv_heads: int, dim: int) -> tuple[int, ...]:
         return blocks, BLOCK_TOKENS, kv_heads, dim
@@ -43,7 +44,7 @@ class ReferenceOps:
     def silu_and_mul(self, x: Tensor) -> Tensor:
         return silu_and_mul(x)
 
-    def int8_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
         return Linear(weight.transpose(1, 2).reshape(len(scales), -1) * scales[:, None], packed=False)(x)
 
     def sample(self, logits: Tensor, draws: list[Draw]) -> list[int]:

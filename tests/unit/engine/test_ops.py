@@ -12,7 +12,7 @@ from engine.batch import Batch
 from engine.model import rotary_table
 from engine.ops import choose
 from engine.ops.contract import Ops
-from engine.ops.linear import Int8Linear, Linear
+from engine.ops.linear import Linear, TiledLinear
 from engine.sequence import Chunk, Sequence, blocks_for
 from schemas.events import Sampling
 from schemas.ids import ReplyId
@@ -55,13 +55,17 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
 
 
 @pytest.mark.parametrize(("width", "out"), [(64, 259), (576, 960), (1536, 576)])
-def test_a_row_of_int8_weights_is_the_same_in_any_number_of_rows(ops: Ops, width: int, out: int) -> None:
+@pytest.mark.parametrize("held", [torch.float32, torch.int8], ids=str)
+def test_a_row_of_a_tiled_linear_is_the_same_in_any_number_of_rows(
+    ops: Ops, held: torch.dtype, width: int, out: int
+) -> None:
     generator = torch.Generator().manual_seed(1)
     weight, x = torch.randn(out, width, generator=generator), torch.randn(300, width, generator=generator)
-    layer = Int8Linear(weight, ops)
+    layer = TiledLinear(weight, ops, held)
     whole = layer(x)
     scales = weight.abs().amax(1, keepdim=True) / 127
-    torch.testing.assert_close(whole, x @ ((weight / scales).round() * scales).T, atol=1e-3, rtol=1e-3)
+    exact = weight if held == torch.float32 else (weight / scales).round() * scales
+    torch.testing.assert_close(whole, x @ exact.T, atol=1e-3, rtol=1e-3)
     assert (whole - x @ weight.T).abs().max() < 0.06 * width**0.5
     for rows in (1, 2, 3, 5, 7, 10, 17, 100, 225):
         for first in (0, 1, 300 - rows):

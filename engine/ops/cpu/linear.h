@@ -1,4 +1,4 @@
-// x times the transpose of a weight in int8, one scale for each output; sums are float32.
+// x times the transpose of a weight in float32 or int8, one scale for each output; sums are float32.
 //
 // A row's products are added from the first input to the last, whatever the other rows, so its bits do not depend on
 // them.
@@ -11,8 +11,8 @@ constexpr int VECTORS = OUTPUTS / LANES;
 constexpr int TOGETHER = REGISTERS == 16 ? 3 : 10;  // rows whose sums fit in the registers
 
 // out[row] = x[row] times 32 outputs' weights, for R rows.
-template <int R>
-void multiply(const float* x, const int8_t* weight, const float* scales, int64_t inputs, int64_t outputs, float* out) {
+template <int R, typename W>
+void multiply(const float* x, const W* weight, const float* scales, int64_t inputs, int64_t outputs, float* out) {
   Vec sums[R][VECTORS] = {};
   for (int64_t n = 0; n < inputs; n++)
     for (int v = 0; v < VECTORS; v++) {
@@ -25,10 +25,10 @@ void multiply(const float* x, const int8_t* weight, const float* scales, int64_t
 }
 
 // All rows, for 32 outputs: R rows together as long as there are so many, then fewer.
-template <int R = TOGETHER>
-void int8_linear(const float* x, const int8_t* weight, const float* scales, int64_t rows, int64_t inputs,
-                 int64_t outputs, float* out) {
+template <int R = TOGETHER, typename W>
+void linear(const float* x, const W* weight, const float* scales, int64_t rows, int64_t inputs, int64_t outputs,
+            float* out) {
   for (; rows >= R; rows -= R, x += R * inputs, out += R * outputs)
     multiply<R>(x, weight, scales, inputs, outputs, out);
-  if constexpr (R > 1) int8_linear<(R > 2 ? (R + 1) / 2 : 1)>(x, weight, scales, rows, inputs, outputs, out);
+  if constexpr (R > 1) linear<(R > 2 ? (R + 1) / 2 : 1)>(x, weight, scales, rows, inputs, outputs, out);
 }
