@@ -16,7 +16,7 @@ simulate: .venv/test ## the whole pipeline on virtual time, with faults: SEED=7 
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --only "$(ONLY)",--runs $(or $(RUNS),1000) --first $(or $(FIRST),0))
 chaos: .venv/test ## real processes with faults, and the checker: SEED=7 MINUTES=2, RUNS=12 seeds one after the other
 	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),2) --runs $(or $(RUNS),1)
-bench-ops bench-quality bench-path bench-faults bench-supervisor bench-leaving bench-intake bench-store: .venv/test ## measurements, each on what it needs
+bench-ops bench-quality bench-path bench-faults bench-supervisor bench-leaving bench-intake bench-store bench-serving: .venv/test ## measurements, each on what it needs
 	@$(BIN)/python -m tests.benchmarks.$(@:bench-%=%)
 down reset: .venv/up ## stop what `make up` runs; delete records, conversations and keys: models and jars stay
 	@$(BIN)/laneway $@
