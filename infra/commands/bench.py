@@ -34,7 +34,7 @@ def bench_engine(
     requests: Annotated[str, typer.Option(help="How many; one run each.")] = "1,8,16",
     output: Annotated[int, typer.Option(min=2, help="Tokens of each reply.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
-    peer: Annotated[str, typer.Option(help="Measure another engine in turn: vllm or llama.cpp.")] = "",
+    peer: Annotated[str, typer.Option(help="Measure another engine in turn: vllm.")] = "",
     rounds: Annotated[int, typer.Option(min=1, help="With --peer: how often each runs.")] = 5,
 ) -> None:
     """Measure the engine alone: N requests at once, 320 prompt tokens of which 256 are shared, greedy.

