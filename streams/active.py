@@ -65,6 +65,13 @@ class Partition:
         self.parked.discard(key)
         self.changed.add(key)
 
+    def forget(self, kept: ConversationKept) -> None:
+        """As if nothing had been heard of it, but that it was deleted: the store need not know of that yet."""
+        self.drop((kept.user, kept.conversation))
+        if kept.deleted_ms:
+            bare = ConversationKept(kept.user, kept.conversation, kept.touched_ms, False, (), (), None, ())
+            self.put(replace(bare, deleted_ms=kept.deleted_ms, dropped=True))
+
     def make_room(self) -> None:
         """Gives up the turns of those that were not touched for longest; all else of them stays."""
         while self.held_bytes > self.room and self.droppable:

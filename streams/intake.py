@@ -140,7 +140,7 @@ class Intake(Stage):
 
     def _unavailable(self, partition: Partition, kept: ConversationKept) -> Decision:
         if is_unknown(kept):
-            partition.drop((kept.user, kept.conversation))
+            partition.forget(kept)
         else:
             partition.put(replace(kept, parked=()))
         refusal = Rejected("history_unavailable", "the conversation's history cannot be read now", 1_000)
@@ -151,7 +151,7 @@ class Intake(Stage):
         if kept is None or kept.open_reply != settled.reply:
             return NOTHING
         if settled.turn is None and settled.state in REPEATABLE and not kept.parked:
-            partition.drop((kept.user, kept.conversation))  # its key may try again
+            partition.forget(kept)  # its key may try again
             return NOTHING
         kept = replace(kept, open_reply=None, touched_ms=now_ms)
         if settled.turn:

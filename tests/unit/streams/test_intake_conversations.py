@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from schemas.events import ConversationDeleted, ConversationRenamed, GenerateRequested, TurnSaved
-from schemas.ids import ConversationId, UserId
+from schemas.ids import ConversationId, UserId, user_message_id
 from schemas.reply_records import Accepted, Rejected, Stopped
 from schemas.tokenizer import ChatTokenizer
 from streams.active import KEPT_IDLE_MS
 from streams.stage import NOTHING
-from tests.unit.streams.intakes import Intakes, loaded, settled
+from tests.unit.streams.intakes import Intakes, loaded, settled, unavailable
 from tests.unit.streams.staged import T0, answers, events, posted, reply_id, turn
 from topics.catalog import TURNS
 
@@ -107,6 +108,23 @@ def test_a_deletion_is_remembered_for_ten_idle_minutes_and_then_the_store_is_ask
     intake.take(DELETED)
     assert not intake.take(posted(1, model="not served"), T0 + 1).wanted
     assert intake.take(posted(2), T0 + 1 + KEPT_IDLE_MS).wanted
+
+
+def test_a_deletion_is_remembered_while_the_store_is_away(intake: Intakes) -> None:
+    [deleted] = events(intake.take(DELETED).then)
+    parent = user_message_id(reply_id(9))  # of what was deleted: the store may still have it
+    [wanted] = intake.take(posted(1, parent=parent)).wanted
+    intake.take(unavailable(leaf=parent))
+    [again] = intake.take(posted(2, parent=parent)).wanted
+    assert wanted.deleted_ms == again.deleted_ms == deleted.at_ms
+
+
+def test_a_deletion_is_remembered_when_the_first_reply_after_it_comes_to_nothing(intake: Intakes) -> None:
+    [deleted] = events(intake.take(DELETED).then)
+    intake.take(posted(1, client_key="k"))
+    intake.take(replace(settled(posted(1)), state="shed"))
+    [wanted] = intake.take(posted(2, client_key="k")).wanted
+    assert wanted.deleted_ms == deleted.at_ms
 
 
 def test_another_users_conversation_of_that_name_is_left_alone(intake: Intakes) -> None:
