@@ -25,7 +25,8 @@ from infra.local.up import ensure_topics
 from schemas.codec import Codec
 from schemas.events import HistoryLoaded, MessagePosted, ReplySettled, Sampling, Turn, pack_ids
 from schemas.ids import ConversationId, Incarnation, ReplyId, UserId, assistant_message_id, user_message_id
-from schemas.reply_records import Accepted
+from schemas.quota_records import UsageAsked
+from schemas.reply_records import Accepted, UsageTold
 from schemas.settings import load
 from schemas.tokenizer import ChatTokenizer
 from streams.admission import Model
@@ -39,7 +40,7 @@ from topics.catalog import MESSAGES, REPLIES
 from topics.config import KafkaConfig
 from topics.kafka import KafkaLog
 from topics.log import Place, Reader
-from topics.outputs import Encoder, Routes, reply_of_key
+from topics.outputs import Encoder, Output, Routes, reply_of_key
 from topics.schemas import publish
 
 SIZES = {"200 bytes": 200, "2.4 KB": 2_400}
@@ -147,19 +148,36 @@ class Bench:
             due = len(posts) if not rate else min(len(posts), int((time.perf_counter() - began) * rate) + 1)
             for _, posted in posts[len(sent) : due]:
                 sent[posted.reply] = time.perf_counter()
-                self._producer.send(self._encoder.append(self._routes.message(posted.user, posted)))
+                self._send(self._routes.message(posted.user, posted))
             self._producer.poll()
-            waits += [time.perf_counter() - sent[reply] for reply in self._accepted() if reply in sent]
+            waits += [time.perf_counter() - sent[reply] for reply in self._heard(Accepted) if reply in sent]
         took = time.perf_counter() - began
-        for talk, posted in posts:
-            self._producer.send(self._encoder.append(self._routes.message(posted.user, talk.settled(posted))))
-        self._producer.flush(60.0)
+        self._settle(posts)
         return [*waits, took]
 
-    def _accepted(self) -> Iterator[ReplyId]:
+    def _settle(self, posts: Sequence[tuple[Talk, MessagePosted]]) -> None:
+        """Ends all replies; returns when intake has read it, as an answer to a question behind it in each partition
+        tells: the next round's messages are not to wait for it."""
+        asked: dict[Place, Output] = {}
+        for talk, posted in posts:
+            self._send(self._routes.message(posted.user, talk.settled(posted)))
+            question = self._routes.message(posted.user, UsageAsked(posted.user, posted.reply, ""))
+            asked[question.place] = question
+        for question in asked.values():
+            self._send(question)
+        self._producer.flush(PATIENCE_S)
+        told, deadline = 0, time.monotonic() + PATIENCE_S
+        while told < len(asked):
+            assert time.monotonic() < deadline, f"{told} of {len(asked)} partitions were read to their ends"
+            told += sum(1 for _ in self._heard(UsageTold))
+
+    def _send(self, output: Output) -> None:
+        self._producer.send(self._encoder.append(output))
+
+    def _heard(self, kind: type) -> Iterator[ReplyId]:
         for record in self._reader.poll(1_000, 0.001):
             reply = reply_of_key(record.key)
-            if reply and isinstance(self._codec.decode(record.value), Accepted):
+            if reply and isinstance(self._codec.decode(record.value), kind):
                 yield reply
 
     def cpu_s(self) -> float:
