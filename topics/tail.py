@@ -145,15 +145,19 @@ class Tail:
         return arrived
 
     def _hand_recent(self, subscription: Subscription) -> bool:
-        """Whether all of the reply so far is at hand: then it is delivered."""
+        """Whether all of the reply so far is at hand: then it is delivered. Of one that `live` has nothing of, the log
+        has to be asked: it may be further than `live`.
+        """
         with self._lock:
             followed = self._followed.get(subscription.place)
             if subscription.closed or not (followed and followed.recent.has_all(subscription.reply)):
                 return subscription.closed
-            self._enter(subscription)
-            subscription.live = True
-            self._deliver([Delivery(subscription, followed.recent.of(subscription.source), True)])
-        return True
+            records = followed.recent.of(subscription.source)
+            if records:
+                self._enter(subscription)
+                subscription.live = True
+                self._deliver([Delivery(subscription, records, True)])
+        return bool(records)
 
     def _fail(self, subscriptions: Sequence[Subscription], error: TopicsError) -> None:
         with self._lock:

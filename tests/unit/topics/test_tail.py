@@ -155,9 +155,20 @@ def test_who_resumes_a_reply_that_was_followed_here_asks_the_log_nothing() -> No
     log.pause = asked.append
     reply = minted(heard.home)
     heard.write(reply, b"1", b"2")
+    heard.run(lambda: not heard.tail.follow_live(0.0))
     subscription = heard.tail.open(reply)
     heard.run(lambda: heard.values[subscription] == [b"1", b"2"])
     assert subscription.live and "offset_at" not in asked
+    heard.close()
+
+
+def test_a_reply_that_was_not_read_here_is_looked_for_in_the_log() -> None:
+    log, asked = PausedLog(), list[str]()
+    heard = Heard(log)
+    log.pause = asked.append
+    subscription = heard.tail.open(minted(heard.home))
+    heard.run(lambda: subscription.live)
+    assert "offset_at" in asked
     heard.close()
 
 
