@@ -160,7 +160,8 @@ void attend(const Paged<T>& paged, const Tile& tile, int64_t kv_head, int64_t he
       }
 }
 
-// All rows. Key-value heads are outermost, so that a prefix that sequences share stays in the cache. Of each group of query heads four at most are computed together.
+// All rows. Key-value heads are outermost, so that a prefix that sequences share stays in the cache. Of each group of
+// query heads four at most are computed together.
 template <typename T>
 void paged_attention(const Paged<T>& paged) {
   const std::vector<Tile> tiles = tiles_of(paged.starts, paged.lengths, paged.sequences);
