@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 from infra.local.jars import alone
 
@@ -36,8 +37,22 @@ def with_classes(jars: Jars) -> list[str]:
     return [*([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []), "-cp", class_path(jars)]
 
 
-def keep_archive(title: str, jars: Jars, try_out: Callable[[Path, str], None], say: Callable[[str], None]) -> None:
-    """Makes the archive, if there is none. `try_out(folder, option)` starts the program once in an empty folder, with
+class Running(Protocol):
+    def wait_ready(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def try_out(running: Running) -> None:
+    """Until it answers: what it has loaded by then, every start of it loads."""
+    try:
+        running.wait_ready()
+    finally:
+        running.stop()
+
+
+def keep_archive(title: str, jars: Jars, trial: Callable[[Path, str], None], say: Callable[[str], None]) -> None:
+    """Makes the archive, if there is none. `trial(folder, option)` starts the program once in an empty folder, with
     that option of Java, and stops it. Where Java makes no archive, it says so, and the program starts without.
     """
     archive = archive_of(jars)
@@ -47,7 +62,7 @@ def keep_archive(title: str, jars: Jars, try_out: Callable[[Path, str], None], s
         say(f"preparing quick starts of {title} (once)")
         with tempfile.TemporaryDirectory(prefix="laneway-") as folder:
             loaded, fresh = Path(folder) / "classes", archive.with_suffix(".new")
-            try_out(Path(folder), f"-XX:DumpLoadedClassList={loaded}")
+            trial(Path(folder), f"-XX:DumpLoadedClassList={loaded}")
             told = _dump(
                 f"-XX:SharedClassListFile={loaded}", f"-XX:SharedArchiveFile={fresh}", *("-cp", class_path(jars))
             )

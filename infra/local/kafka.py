@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.local.archives import keep_archive, with_classes
+from infra.local.archives import keep_archive, try_out, with_classes
 from infra.local.errors import StartError
 from infra.local.jars import Program
 from infra.local.ports import HOST, free_ports
@@ -76,15 +76,11 @@ def resolve_jars(cache: Path, progress: Callable[[str], None]) -> tuple[Path, ..
     """Kafka's class path, with an archive of its classes. Raises StartError when it cannot be downloaded."""
     jars = PROGRAM.jars(cache, progress)
 
-    def try_out(folder: Path, option: str) -> None:
+    def trial(folder: Path, option: str) -> None:
         port, controller_port = free_ports(2)
-        running = RunningBroker(Broker(folder, jars, port, controller_port, "384m", (option,)))
-        try:
-            running.wait_ready()
-        finally:
-            running.stop()
+        try_out(RunningBroker(Broker(folder, jars, port, controller_port, "384m", (option,))))
 
-    keep_archive(PROGRAM.title, jars, try_out, progress)
+    keep_archive(PROGRAM.title, jars, trial, progress)
     return jars
 
 
