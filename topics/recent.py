@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from schemas.ids import ReplyId, created_ms
@@ -73,3 +74,14 @@ class Recent:
             self._value_bytes -= len(value or b"")
             self.begin = offset + 1
             self._whole_from_ms = max(self._whole_from_ms, timestamp_ms + CLOCK_SLACK_MS + 1)
+
+
+@dataclass(eq=False, slots=True)
+class Followed:
+    """A partition that `live` is to read from `position` on; `since_s` is when its last reader went or came."""
+
+    position: int
+    recent: Recent
+    home: bool = False
+    readers: int = 0
+    since_s: float = 0.0

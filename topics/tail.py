@@ -19,13 +19,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from schemas.ids import ReplyId, created_ms
 from topics.catalog import REPLIES
 from topics.errors import Missed, TopicsError
 from topics.log import BRIEFLY_MS, Log, Place, Record
-from topics.recent import CLOCK_SLACK_MS, Recent
+from topics.recent import CLOCK_SLACK_MS, Followed, Recent
 from topics.subscription import Deliver, Delivery, Source, Subscription, source_of
 
 BATCH = 2_000
@@ -40,17 +39,6 @@ RECENT_BYTES = 128 << 20
 KEPT_PAST = 50_000
 
 
-@dataclass(eq=False, slots=True)
-class _Followed:
-    """A partition that `live` is to read from `position` on; `since_s` is when its last reader went or came."""
-
-    position: int
-    recent: Recent
-    home: bool = False
-    readers: int = 0
-    since_s: float = 0.0
-
-
 class Tail:
     """Follows the partitions `home` from now on. Both threads call `deliver`, one at a time; it must not block.
 
@@ -62,18 +50,19 @@ class Tail:
         self._deliver, self._visit_s = deliver, visit_s
         self._lock = threading.Lock()
         self._followed = {Place(REPLIES, partition): self._home(Place(REPLIES, partition)) for partition in home}
-        self._assigned: dict[Place, _Followed] = {}
+        self._assigned: dict[Place, Followed] = {}
         self._subscriptions: defaultdict[Source, list[Subscription]] = defaultdict(list)
         self._behind: defaultdict[Place, list[Subscription]] = defaultdict(list)
+        self._reaching: list[tuple[int, Subscription]] = []
         self._waiting: queue.SimpleQueue[Subscription] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def _home(self, place: Place) -> _Followed:
+    def _home(self, place: Place) -> Followed:
         """A partition from its end on, which nothing lies before, or what was appended up to now."""
         end = self._past.end(place)
         before_ms = 0 if end == self._past.begin(place) else time.time_ns() // 1_000_000 + CLOCK_SLACK_MS
-        return _Followed(end, Recent(end, before_ms), home=True)
+        return Followed(end, Recent(end, before_ms), home=True)
 
     def follow(self, reply: ReplyId) -> Subscription:
         """Subscribes to a reply that was minted just now in a home partition: nothing of it can lie before."""
@@ -114,6 +103,7 @@ class Tail:
             self._hand_out(records)
             for place, position in reached:
                 self._pass_hole(place, position)
+            self._go_live()
             for followed in self._followed.values():
                 followed.recent.shrink(RECENT_BYTES // len(self._followed))
         return bool(records)
@@ -169,11 +159,11 @@ class Tail:
     def _read_past(self, place: Place, subscriptions: Sequence[Subscription]) -> None:
         end = self._past.end(place)
         with self._lock:
-            followed = self._followed.setdefault(place, _Followed(end, Recent(end), since_s=time.monotonic()))
+            followed = self._followed.setdefault(place, Followed(end, Recent(end), since_s=time.monotonic()))
             seam = followed.recent.begin
             for subscription in subscriptions:
                 self._enter(subscription)
-                subscription.held = followed.recent.of(subscription.source)
+                subscription.held = [] if subscription.closed else followed.recent.of(subscription.source)
         oldest_ms = min(created_ms(subscription.reply) for subscription in subscriptions)
         start = self._past.offset_at(place, oldest_ms - CLOCK_SLACK_MS)
         read: list[Record] | None = []
@@ -187,11 +177,8 @@ class Tail:
             open_ones = [subscription for subscription in subscriptions if not subscription.closed]
             if open_ones and read is not None:  # had `live` met a hole since they were entered, none would be open
                 followed.recent.add_older(read, seam, oldest_ms)
-            for subscription in open_ones:
-                subscription.live = True
-            self._deliver([Delivery(subscription, subscription.held, True) for subscription in open_ones])
-            for subscription in subscriptions:
-                subscription.held = []
+            self._reaching += [(end, subscription) for subscription in open_ones]
+            self._go_live()
 
     def _read_to(self, seam: int, place: Place, subscriptions: Sequence[Subscription]) -> list[Record] | None:
         """Hands out what lies before the seam: the rest is at hand, or comes live. Raises Missed.
@@ -220,6 +207,16 @@ class Tail:
                     self._deliver([Delivery(to, records, False) for to, records in found.items() if not to.closed])
         return None if self._stopped.is_set() or len(everything) > KEPT_PAST else everything
 
+    def _go_live(self) -> None:
+        """Those whose past is delivered, once `live` is as far as the log was when they came: it may be behind."""
+        reaching = [(end, subscription) for end, subscription in self._reaching if not subscription.closed]
+        there = [s for end, s in reaching if self._followed[s.place].position >= end]
+        self._reaching = [(end, subscription) for end, subscription in reaching if subscription not in there]
+        self._deliver([Delivery(subscription, subscription.held, True) for subscription in there])
+        for subscription in there:
+            subscription.live = True
+            subscription.held = []
+
     def _enter(self, subscription: Subscription) -> None:
         if not subscription.closed:
             followed = self._followed[subscription.place]
@@ -236,6 +233,7 @@ class Tail:
         if not readers:
             self._subscriptions.pop(subscription.source, None)
         subscription.closed = True
+        subscription.held = []
 
     def _give_up_idle(self) -> None:
         """Those that are no home and have had no readers for a while."""

@@ -29,6 +29,7 @@ class Heard:
         self.away = self.home + 1
         self.values: defaultdict[Subscription, list[bytes | None]] = defaultdict(list)
         self.live: set[Subscription] = set()
+        self.when_live: dict[Subscription, int] = {}
         self.failures: dict[Subscription, TopicsError | None] = {}
         self.tail = Tail(log, self._deliver, [self.home], visit_s)
         self._producer = log.producer()
@@ -38,6 +39,7 @@ class Heard:
             self.values[delivery.subscription] += [record.value for record in delivery.records]
             if delivery.live:
                 self.live.add(delivery.subscription)
+                self.when_live.setdefault(delivery.subscription, len(self.values[delivery.subscription]))
             if delivery.failure:
                 self.failures[delivery.subscription] = delivery.failure
 

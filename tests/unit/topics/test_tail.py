@@ -75,6 +75,7 @@ class Schedule:
         self.written: defaultdict[ReplyId, list[bytes]] = defaultdict(list)
         self.subscriptions: list[Subscription] = []
         self.at_close: dict[Subscription, list[Any]] = {}
+        self.at_open: dict[Subscription, int] = {}
         self._actions = iter(actions)
         self._stepping: set[str] = set()
         self.log.pause = self._pause
@@ -91,7 +92,9 @@ class Schedule:
             self.written[reply].append(b"%d" % len(self.written[reply]))
             self.heard.write(reply, self.written[reply][-1])
         elif action == "open":
-            self.subscriptions.append(self.heard.tail.open(self.replies[which % len(self.replies)]))
+            reply = self.replies[which % len(self.replies)]
+            self.subscriptions.append(self.heard.tail.open(reply))
+            self.at_open[self.subscriptions[-1]] = len(self.written[reply])
         elif action == "follow":
             self.replies.append(minted(self.heard.home, -self.log.later_ms))
             self.subscriptions.append(self.heard.tail.follow(self.replies[-1]))
@@ -138,6 +141,7 @@ def test_however_threads_and_readers_interleave_each_gets_every_record_once(
         else:
             assert got == written
             assert subscription.live
+            assert schedule.heard.when_live.get(subscription, 0) >= schedule.at_open.get(subscription, 0)
 
 
 def test_what_was_read_for_one_who_left_does_not_reach_the_one_who_came_then() -> None:
