@@ -38,7 +38,7 @@ from topics.errors import DeliveryFailed
 from topics.log import Producer
 from topics.outputs import Encoder, Routes, dead_letter
 
-IDLE_POLL_S = 0.02
+IDLE_POLL_S = 0.2
 HAND_OVER_S = 2.0
 LONGEST_TOPIC = 249
 

@@ -35,6 +35,7 @@ from topics.schemas import Decoder
 
 BATCH = 500
 POLL_S = 0.05
+# A stage that has a second reader looks at it after a wait that doubles from this on while both are silent.
 SHARED_POLL_S = 0.02
 ANSWER_POLL_S = 0.002
 COMMIT_EVERY_S = 0.2
@@ -84,6 +85,7 @@ class Runner:
         self._answers: list[Future[Output]] = []
         self._commit_running: Future[None] | None = None
         self._now = self._commit_at = self._commit_began = 0.0
+        self._wait_s = SHARED_POLL_S
         self._lost: Collection[Place] = ()
         self._assigned = self._on_hold = False
         self._membership: object = None
@@ -125,14 +127,16 @@ class Runner:
             self._transactions.close()
 
     def _take(self) -> list[Record]:
-        wait_s = ANSWER_POLL_S if self._answers else SHARED_POLL_S if self._stage.broadcast else POLL_S
-        records = self._consumer.poll(BATCH, wait_s)
+        wait_s = ANSWER_POLL_S if self._answers else self._wait_s if self._stage.broadcast else COMMIT_EVERY_S
+        records = self._consumer.poll(BATCH, min(wait_s, max(0.0, self._commit_at - self._now)))
         if self._lost:
             raise Fenced(f"{self._stage.name} lost {len(self._lost)} partitions to another process")
         if self._transactions:
             self._membership = self._consumer.membership()  # not from a rebalance or another thread: it could hang
         held = [record for record in records if record.place in self._next]  # the rest was given up within this poll
-        return held + (self._broadcast.poll(BATCH, 0.0) if self._stage.broadcast else [])
+        held += self._broadcast.poll(BATCH, 0.0) if self._stage.broadcast else []
+        self._wait_s = SHARED_POLL_S if held else min(2 * self._wait_s, COMMIT_EVERY_S)
+        return held
 
     def _decide(self, record: Record) -> Encoded:
         message, error = self._inbox.read(record)
