@@ -39,8 +39,9 @@ class Lanes:
         """`seen` is told of each record that it can read."""
         self._reader, self._decoder, self._seen = log.reader(), decoder, seen
         self._lanes = {tier: Place(lane_topic(pool, tier), slot) for tier in TIERS}
-        for place in (*self._lanes.values(), Place(commands_topic(pool), slot)):
-            self._reader.add(place, self._reader.end(place))
+        ends = {place: self._reader.end(place) for place in (*self._lanes.values(), Place(commands_topic(pool), slot))}
+        for place, end in ends.items():
+            self._reader.add(place, end)
 
     def take(self, timeout_s: float) -> Iterator[Any]:
         """Events as they come, bad records as Undecodable, types of a newer version not at all; waits up to

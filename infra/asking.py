@@ -19,7 +19,7 @@ from topics.catalog import INTAKE_STATE, MESSAGES
 from topics.config import KafkaConfig
 from topics.errors import Unavailable
 from topics.kafka import KafkaLog
-from topics.log import Place
+from topics.log import BRIEFLY_MS, Place
 from topics.outputs import Encoder, Output, Routes
 from topics.schemas import publish
 from topics.subscription import Delivery
@@ -69,11 +69,11 @@ class Asking:
 
     def plans(self) -> dict[int, PlansLoaded]:
         """The plans that hold, by partition, as intake has committed them."""
-        reader, found = self._log.reader(committed_only=True), {}
+        reader, found = self._log.reader(committed_only=True, hold_ms=BRIEFLY_MS), {}
         places = [Place(INTAKE_STATE, partition) for partition in range(self._config.users)]
-        ends = {place: reader.end(place) for place in places}
-        for place in places:
-            reader.add(place, reader.begin(place))
+        begins, ends = {place: reader.begin(place) for place in places}, {place: reader.end(place) for place in places}
+        for place, begin in begins.items():
+            reader.add(place, begin)
         while any(reader.position(place) < end for place, end in ends.items()):
             for record in reader.poll(2_000, 0.1):
                 if record.key == b"/:plans":

@@ -46,7 +46,8 @@ def _long(body: bytes, at: int) -> tuple[int, int]:
 
 
 def _bytes(body: bytes, at: int) -> tuple[bytes, int]:
-    size, at = _long(body, at)
+    byte = body[at]
+    size, at = _long(body, at) if byte & 0x81 else (byte >> 1, at + 1)  # most are short, and not negative
     end = at + size
     if not at <= end <= len(body):
         raise ValueError(f"{size} bytes at {at} of {len(body)}")

@@ -71,6 +71,8 @@ class Supervisor(Stage):
             return self._beat(message)
         change = self._partitions[message.place].apply(message)
         event, watched = message.event, change.watched
+        if change.verdict is Verdict.COUNTED and isinstance(event, r.Tokens):
+            return NOTHING  # as nearly always
         if isinstance(event, r.Dispatched | r.Started) and message.reply:
             if watched is None or change.verdict in UNWANTED:
                 aborts = self._abort(message.reply, event.attempt, event.replica, event.incarnation)

@@ -74,7 +74,7 @@ class KafkaLog:
     def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> KafkaReader:
         isolation = "read_committed" if committed_only else "read_uncommitted"
         settings = {"group.id": "laneway.readers", "isolation.level": isolation, "fetch.wait.max.ms": hold_ms}
-        return KafkaReader(Consumer(self._connection | CONSUMER | settings))
+        return KafkaReader(lambda: Consumer(self._connection | CONSUMER | settings))
 
     def partitions(self, topic: str) -> int:
         client = KafkaProducer(self._connection)

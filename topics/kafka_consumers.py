@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -57,12 +57,24 @@ class _Polling:
 
 
 class KafkaReader(_Polling):
+    """A broker answers a connection's questions one after the other, and may hold a fetch for long: what is asked while
+    a place is followed goes by another connection.
+    """
+
+    def __init__(self, connect: Callable[[], Consumer]) -> None:
+        super().__init__(connect())
+        self._connect = connect
+        self._aside: Consumer | None = None
+        self._followed: set[Place] = set()
+
     def add(self, place: Place, offset: int) -> None:
         self._ahead[place] = offset
+        self._followed.add(place)
         with errors(f"reading {place}"):
             self._client.incremental_assign([TopicPartition(*place, offset)])
 
     def remove(self, place: Place) -> None:
+        self._followed.discard(place)
         with errors(f"leaving {place}"):
             self._client.incremental_unassign([TopicPartition(*place)])
 
@@ -79,7 +91,7 @@ class KafkaReader(_Polling):
         wanted = TopicPartition(*place, max(timestamp_ms, 0))
 
         def ask() -> int:
-            [found] = self._client.offsets_for_times([wanted], REQUEST_TIMEOUT_S)
+            [found] = self._asked().offsets_for_times([wanted], REQUEST_TIMEOUT_S)
             if found.error is not None:
                 raise KafkaException(found.error)
             return found.offset
@@ -90,11 +102,22 @@ class KafkaReader(_Polling):
     def _watermarks(self, place: Place) -> tuple[int, int]:
         found = asked(
             f"asking for the ends of {place}",
-            lambda: self._client.get_watermark_offsets(TopicPartition(*place), REQUEST_TIMEOUT_S),
+            lambda: self._asked().get_watermark_offsets(TopicPartition(*place), REQUEST_TIMEOUT_S),
         )
         if found is None:
             raise Unavailable(f"asking for the ends of {place}: no answer in {REQUEST_TIMEOUT_S} s")
         return found
+
+    def _asked(self) -> Consumer:
+        if not self._followed:
+            return self._client
+        self._aside = self._aside or self._connect()
+        return self._aside
+
+    def close(self) -> None:
+        super().close()
+        if self._aside:
+            self._aside.close()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ with this machine's clock, so ages are as exact as the two clocks agree.
 
 from __future__ import annotations
 
+import collections
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -113,14 +114,12 @@ class StageMetrics:
 
     def took(self, records: Sequence[Record], inputs: Sequence[str]) -> None:
         """A step has read these."""
-        self._stepped_at, oldest = self.clock(), dict.fromkeys(inputs, 0.0)
-        for record in records:
-            topic, age_s = record.place.topic, self.wall() - record.timestamp_ms / 1000
-            self.meters.read.labels(self.stage, topic).inc()
-            if topic in oldest:
-                oldest[topic] = max(oldest[topic], age_s)
-        for topic, age_s in oldest.items():
-            shown = self._lags.setdefault(topic, Lag()).saw(age_s, self._stepped_at)
+        self._stepped_at, now_ms = self.clock(), self.wall() * 1000
+        for topic, count in collections.Counter(record.place.topic for record in records).items():
+            self.meters.read.labels(self.stage, topic).inc(count)
+        for topic in inputs:
+            oldest_ms = min((one.timestamp_ms for one in records if one.place.topic == topic), default=now_ms)
+            shown = self._lags.setdefault(topic, Lag()).saw(max(0.0, now_ms - oldest_ms) / 1000, self._stepped_at)
             self.meters.lag.labels(self.stage, topic).set(shown)
 
     def looked(self, stage: Stage, inbox: Inbox, partitions: int) -> None:

@@ -26,10 +26,11 @@ from typing import NoReturn
 
 from streams.runtime.inbox import Inbox
 from streams.runtime.projecting import Projecting
+from streams.runtime.restoring import restore
 from streams.runtime.watch import Watch, apart
-from streams.stage import Decision, Message, Stage, Wanted
+from streams.stage import NOTHING, Decision, Message, Stage, Wanted
 from topics.errors import DeliveryFailed, Fenced, Unavailable
-from topics.log import BRIEFLY_MS, Append, Log, Place, Position, Record, Transactions
+from topics.log import Append, Log, Place, Position, Record, Transactions
 from topics.outputs import Encoder, Output
 from topics.schemas import Decoder
 
@@ -72,6 +73,9 @@ class Encoded:
     projected: tuple[Message, ...] = ()
 
 
+NO_OUTPUT = Encoded()
+
+
 class Runner:
     """Runs one stage. `shell.beside` runs what must not hold up the loop; the simulator's runs it at once."""
 
@@ -107,7 +111,7 @@ class Runner:
         self._shell.watch.metrics.took(records, self._stage.inputs)
         decided = [(record, self._decide(record)) for record in records]
         written = self._projected(decided)
-        self._act([decision for _, decision in written])
+        self._act([decision for _, decision in written if decision is not NO_OUTPUT])
         for record, _ in written:
             if record.place in self._next:
                 self._next[record.place] = record.offset + 1
@@ -147,13 +151,15 @@ class Runner:
             except Exception as raised:  # noqa: BLE001  whatever a record does to a stage, the next one is read
                 error = f"could not be decided: {raised!r}"
         if error is None or self._was_committed(record):
-            return Encoded()
+            return NO_OUTPUT
         bare = message or Message(record.place, record.offset, record.timestamp_ms, record.key, None)
         refused = self._stage.refused(bare)
         return self._encoded(Decision(first=refused.first + self._inbox.dead_letter(record, error)))
 
     def _encoded(self, decision: Decision) -> Encoded:
         """Raises ValueError for a decision that no record can hold."""
+        if decision is NOTHING:  # as for nearly every token
+            return NO_OUTPUT
         first, then, committed = (
             tuple(map(self._shell.encoder.append, outputs))
             for outputs in (decision.first, decision.then, decision.committed)
@@ -249,20 +255,20 @@ class Runner:
 
     def assigned(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Called by the group: restores each place and says where to read on."""
-        starts: dict[Place, int] = {}
         committed = self._consumer.committed(places)
+        starts: dict[Place, int] = {}
         for place in places:
             position = committed.get(place)
             start = self._stage.assigned(place, position)
-            if self._stage.changelog:
-                self._restore(place, Place(self._stage.changelog, place.partition))
-            self._want(self._stage.restored(place).wanted)
             starts[place] = position.offset if start is None and position else start or 0
-            self._next[place] = starts[place]
-            if position:
-                self._committed[place] = position
+        if self._stage.changelog:
+            restore(self._stage, self._stage.changelog, places, self._shell.log, self._inbox)
+        for place in places:
+            self._want(self._stage.restored(place).wanted)
             if self._stage.waits_to_catch_up:
                 self._behind[place] = self._broadcast.end(place)
+        self._next |= starts
+        self._committed |= committed
         self._assigned = True
         return starts
 
@@ -270,19 +276,6 @@ class Runner:
         for place in [place for place, end in self._behind.items() if self._next[place] >= end]:
             del self._behind[place]
             self._stage.caught_up(place)
-
-    def _restore(self, place: Place, changelog: Place) -> None:
-        reader = self._shell.log.reader(committed_only=True, hold_ms=BRIEFLY_MS)
-        end = reader.end(changelog)
-        reader.add(changelog, reader.begin(changelog))
-        while reader.position(changelog) < end:
-            for record in reader.poll(BATCH, POLL_S):
-                message, error = self._inbox.read(record)
-                if error:
-                    self._inbox.dead_letter(record, error)
-                elif message or record.value is None:
-                    self._stage.restore(place, record.key or b"", message.event if message else None)
-        reader.close()
 
     def revoked(self, places: Collection[Place]) -> None:
         """Called by the group: commits, for the last time, and forgets."""

@@ -107,3 +107,15 @@ def test_what_a_member_commits_in_its_last_transaction_is_where_the_others_go_on
     assert [record.value for record in staying.records] == [b"next"]
     for client in (transactions, staying.consumer):
         client.close()
+
+
+def test_a_question_is_not_kept_behind_a_fetch_that_the_broker_holds(broker: RunningBroker) -> None:
+    cluster = KafkaCluster(broker.bootstrap)
+    place = Place(cluster.topic(), 0)
+    reader = cluster.log.reader(hold_ms=50_000)  # longer than a question's patience
+    write(cluster.log, place, b"1")
+    reader.add(place, 0)
+    assert [record.value for record in read(reader, 1)] == [b"1"]
+    assert reader.poll(1, 1.0) == []
+    assert (reader.begin(place), reader.end(place), reader.offset_at(place, 0)) == (0, 1, 0)
+    reader.close()

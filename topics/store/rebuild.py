@@ -16,7 +16,7 @@ from schemas.codec import CodecError
 from schemas.events import ConversationDeleted, ConversationRenamed, TurnSaved
 from schemas.ids import ConversationId, MessageId, UserId
 from topics.catalog import TURNS
-from topics.log import Log, Place, Record
+from topics.log import BRIEFLY_MS, Log, Place, Record
 from topics.schemas import Decoder
 from topics.store.contract import SavedAt, Store, check_savable, posted_ms
 from topics.store.sqlite import SqliteStore
@@ -67,7 +67,7 @@ class Turns:
 
     def read(self, place: Place, seen: Read, progress: Progress) -> Iterator[list[SavedAt]]:
         """One partition, some records at a time."""
-        with closing(self.log.reader(committed_only=True)) as reader:
+        with closing(self.log.reader(committed_only=True, hold_ms=BRIEFLY_MS)) as reader:
             at, end = reader.begin(place), reader.end(place)
             reader.add(place, at)
             while at < end:
