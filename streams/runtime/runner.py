@@ -138,9 +138,10 @@ class Runner:
         if self._transactions:
             self._membership = self._consumer.membership()  # not from a rebalance or another thread: it could hang
         held = [record for record in records if record.place in self._next]  # the rest was given up within this poll
-        held += self._broadcast.poll(BATCH, 0.0) if self._stage.broadcast else []
-        self._wait_s = SHARED_POLL_S if held else min(2 * self._wait_s, COMMIT_EVERY_S)
-        return held
+        # First what is known of replicas: a request is often sent because one is dead.
+        taken = [*(self._broadcast.poll(BATCH, 0.0) if self._stage.broadcast else ()), *held]
+        self._wait_s = SHARED_POLL_S if taken else min(2 * self._wait_s, COMMIT_EVERY_S)
+        return taken
 
     def _decide(self, record: Record) -> Encoded:
         message, error = self._inbox.read(record)

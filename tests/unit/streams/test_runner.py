@@ -14,14 +14,15 @@ from schemas.reply_records import Accepted, Failed, Redirected
 from schemas.tokenizer import ChatTokenizer
 from streams.active import KEPT_IDLE_MS
 from streams.intake import Intake
+from streams.replicas import SILENT_BEATS
 from streams.router import Router
 from streams.runtime.runner import COMMIT_PATIENCE_S
 from streams.settlement import Settlement
 from streams.stage import ContinuationWanted
 from streams.supervisor import Supervisor
 from tests.unit.streams.cells import CODEC, Cell, DoneMeanwhile, IntakeCell, Never
-from tests.unit.streams.staged import ONE, accepted, beat, posted, reply_id
-from topics.catalog import DEAD_LETTERS, INTAKE_STATE, MESSAGES, REPLICAS, REPLIES, SCHEMAS, generate_topic
+from tests.unit.streams.staged import ONE, accepted, beat, posted, reply_id, request
+from topics.catalog import DEAD_LETTERS, INTAKE_STATE, MESSAGES, REPLICAS, REPLIES, SCHEMAS, generate_topic, lane_topic
 from topics.errors import DeliveryFailed, Fenced, Unavailable
 from topics.log import Place, Record
 from topics.outputs import Output
@@ -72,6 +73,19 @@ def test_without_the_first_the_rest_never_leaves_and_the_next_process_does_both(
     assert (cell.events(PAID), cell.replies()) == ([], {})
     cell.step(cell.intake(), times=3)
     assert [type(event) for event in cell.events(PAID)] == [GenerateRequested]
+
+
+@pytest.mark.parametrize(("silent_beats", "dispatched"), [(SILENT_BEATS, 0), (SILENT_BEATS - 1, 1)])
+def test_a_request_that_comes_with_word_of_a_death_is_not_given_to_the_dead(
+    cell: IntakeCell, silent_beats: int, dispatched: int
+) -> None:
+    runner = cell.runner(Router("main", 9, cell.routes))
+    cell.write(cell.routes.replica_beat("main/0", beat()))
+    cell.step(runner, times=2)
+    mark = cell.routes.replica_beat("supervisor", SupervisorBeat(ONE))
+    cell.write(cell.routes.generate(request(1)), *[mark] * silent_beats)
+    cell.step(runner)
+    assert len(cell.events(lane_topic("main", "paid"))) == dispatched
 
 
 def test_an_answer_that_is_found_while_the_runner_looks_is_not_lost(cell: IntakeCell) -> None:
