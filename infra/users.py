@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 
+from uuid_utils import uuid7
+
 from schemas.codec import Codec
 from schemas.events import ConversationDeleted
 from schemas.ids import ConversationId, Incarnation, UserId
@@ -26,7 +28,7 @@ def delete_user(
     log: Log, sizes: Sizes, codec: Codec, store: Store, user: UserId, patience_s: float = PATIENCE_S
 ) -> int:
     """How many conversations were deleted. Raises Unavailable when some are still there after `patience_s`."""
-    routes, encoder = Routes(sizes), Encoder(codec, sizes, Incarnation("laneway-users"))
+    routes, encoder = Routes(sizes), Encoder(codec, sizes, Incarnation(f"users-{uuid7().hex[-12:]}"))
     producer = log.producer()
     asked: set[ConversationId] = set()
     deadline = time.monotonic() + patience_s

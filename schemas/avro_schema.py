@@ -60,6 +60,7 @@ EVENTS: tuple[type, ...] = (
     events.TurnSaved,
     events.UsageRecorded,
     kept_records.ConversationKept,
+    kept_records.WritersKept,
     kept_records.ReplyKept,
     quota_records.QuotaKept,
     events.SchemaPublished,

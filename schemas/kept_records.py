@@ -53,6 +53,22 @@ class Addressee:
 
 
 @dataclass(frozen=True, slots=True)
+class WriterKept:
+    """The newest number of a writer's records in a partition of `messages`, and when it came."""
+
+    name: str
+    number: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WritersKept:
+    """Intake's state of a partition's writers, the longest silent first."""
+
+    writers: tuple[WriterKept, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyKept:
     """The supervisor's state of one reply: all records of it up to `offset` are in it.
 

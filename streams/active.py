@@ -15,6 +15,7 @@ from schemas.ids import ConversationId, UserId, created_ms
 from schemas.kept_records import ConversationKept
 from streams.allowances import Allowances
 from streams.bounds import PARKED_COST_BYTES, text_bytes
+from streams.writers import Writers
 from topics.catalog import MINUTE, RESUME_WINDOW_MS
 
 KEPT_IDLE_MS = 10 * MINUTE
@@ -45,6 +46,7 @@ class Partition:
     droppable: OrderedDict[Key, None] = field(default_factory=OrderedDict)
     held_bytes: int = 0
     quotas: Allowances = field(default_factory=Allowances)
+    writers: Writers = field(default_factory=Writers)
     _used: int = 0
 
     def begin(self, offset: int) -> None:

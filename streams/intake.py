@@ -24,7 +24,7 @@ from schemas.events import (
     Turn,
 )
 from schemas.ids import ConversationId, UserId
-from schemas.kept_records import ConversationKept, ParkedMessage
+from schemas.kept_records import ConversationKept, ParkedMessage, WritersKept
 from schemas.quota_records import LimitSet, PlansLoaded, UsageAsked
 from schemas.reply_records import Rejected, Stopped
 from streams.active import MOST_HELD_BYTES, Partition, forget_idle, later, lost
@@ -57,6 +57,8 @@ class Intake(Stage):
     def apply(self, message: Message) -> Decision:
         check_size(message.size)
         partition = self._partitions[message.place]
+        if partition.writers.is_repeat(message.written, message.at_ms):
+            return NOTHING
         partition.begin(message.offset)
         forget_idle(partition, message.at_ms)
         decision = self._decided(partition, message)
@@ -237,6 +239,8 @@ class Intake(Stage):
     def restore(self, place: Place, key: bytes, event: Any) -> None:
         if isinstance(event, ConversationKept):
             self._partitions[place].restore(event)
+        elif isinstance(event, WritersKept):
+            self._partitions[place].writers.restore(event)
         elif not self._partitions[place].quotas.restore(key.decode("utf-8", "replace"), event) and event is None:
             user, _, conversation = key.decode("utf-8", "replace").rpartition("/")
             self._partitions[place].drop((UserId(user), ConversationId(conversation)))
@@ -256,6 +260,7 @@ class Intake(Stage):
                 yield self._routes.intake_state(user, conversation, partition.kept.get((user, conversation)))
             partition.changed.clear()
             yield from partition.quotas.changes(place.partition)
+            yield from partition.writers.changes(place.partition)
 
     def ticks(self, now: float) -> Iterable[Output]:
         if now < self._next_tick:

@@ -13,12 +13,14 @@ from typing import Any, TypeAlias
 from schemas.events import Origin
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from topics.log import Place, Position
-from topics.outputs import Output, reply_of_key
+from topics.outputs import Output, Written, reply_of_key
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One decoded record, of `size` bytes. `at_ms` is the broker's time of its append: the only clock a stage has."""
+    """One decoded record, of `size` bytes. `at_ms` is the broker's time of its append: the only clock a stage has.
+    `written`: by whom, where a producer's repeat is to be known for one.
+    """
 
     place: Place
     offset: int
@@ -26,6 +28,7 @@ class Message:
     key: bytes | None
     event: Any
     size: int = 0
+    written: Written | None = None
 
     @property
     def reply(self) -> ReplyId | None:

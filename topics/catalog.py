@@ -216,7 +216,7 @@ def _of_the_cell(sizes: Sizes) -> tuple[Topic, ...]:
         Topic(
             INTAKE_STATE,
             "user/conversation or user/:quota, partition as messages",
-            (k.ConversationKept, q.QuotaKept, q.PlansLoaded),
+            (k.ConversationKept, q.QuotaKept, q.PlansLoaded, k.WritersKept),
             sizes.users,
             None,
             "intake's changelog",

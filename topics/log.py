@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A record to be written; `value` None is a tombstone. `headers` are for who passes it on, not for who reads it."""
+    """A record to be written; `value` None is a tombstone. `headers`: who wrote it, and its trace."""
 
     place: Place
     key: bytes | None

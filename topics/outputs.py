@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.codec import Codec
 from schemas.events import (
@@ -16,6 +16,7 @@ from schemas.events import (
     DeadLettered,
     GenerateAssigned,
     GenerateRequested,
+    MessagePosted,
     TurnSaved,
     UsageRecorded,
 )
@@ -28,14 +29,19 @@ from schemas.ids import (
     partition_of,
     reply_partition,
 )
+from schemas.quota_records import LimitSet, PlansLoaded, UsageAsked
 from schemas.reply import Record as ReplyRecord
 from topics import catalog
-from topics.log import Append, Place
+from topics.log import Append, Headers, Place
 
 FRAME_BYTES = 512
 LETTER_KEY_BYTES = 64 * 1024
 LETTER_VALUE_BYTES = catalog.LARGEST_RECORD - 1024 * 1024
 LETTER_ERROR_CHARACTERS = 16 * 1024
+# What edges and commands write. A producer that was not told of its arrival may send it twice: it is decided once.
+ONCE = (MessagePosted, ConversationRenamed, ConversationDeleted, PlansLoaded, LimitSet, UsageAsked)
+WRITTEN = "laneway-written"
+LONGEST_WRITER = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,11 @@ class Output:
     place: Place
     key: str
     event: Any
+
+
+class Written(NamedTuple):
+    writer: str
+    number: int
 
 
 @dataclass(frozen=True)
@@ -124,7 +135,8 @@ class Routes:
 
 
 class Encoder:
-    """Outputs to bytes. Keys in `replies` get the writer and its sequence, so that compaction merges no two records.
+    """Outputs to bytes. Keys in `replies` get the writer and its sequence, so that compaction merges no two records; in
+    `messages` a header has them, for who decides each record once. They are for sending at once, in this order.
 
     Raises ValueError for what cannot be written: a field that does not fit its type, a record too large for its topic.
     """
@@ -136,9 +148,11 @@ class Encoder:
         self._sequence = count()
 
     def append(self, output: Output) -> Append:
-        key = output.key
+        key, headers = output.key, Headers()
         if output.place.topic == catalog.REPLIES:
             key = f"{key}/{self._writer}/{next(self._sequence)}"
+        elif output.place.topic == catalog.MESSAGES and isinstance(output.event, ONCE):
+            headers = ((WRITTEN, f"{self._writer}/{next(self._sequence)}".encode()),)
         if output.event is None:
             return Append(output.place, key.encode(), None)
         topic = self._topics[output.place.topic]
@@ -146,7 +160,7 @@ class Encoder:
         if len(key.encode()) + len(value) > topic.largest_record - FRAME_BYTES:
             kind = type(output.event).__name__
             raise ValueError(f"{kind} of {len(value)} bytes: {topic.name} takes {topic.largest_record}")
-        return Append(output.place, key.encode(), value)
+        return Append(output.place, key.encode(), value, headers)
 
 
 def dead_letter(letter: DeadLettered) -> Output:
@@ -172,3 +186,10 @@ def reply_of_key(key: bytes | None) -> ReplyId | None:
     """The reply that a record of `replies` belongs to; None if the key has not the form `reply/writer/sequence`."""
     reply, separator, _ = (key or b"").partition(b"/")
     return ReplyId(reply.decode("ascii", "replace")) if separator else None
+
+
+def written(headers: Headers) -> Written | None:
+    """Who wrote a record of `messages`, and its number, which grows; None where that is not said as it should be."""
+    writer, _, number = dict(headers).get(WRITTEN, b"").decode("ascii", "replace").rpartition("/")
+    usual = 0 < len(writer) <= LONGEST_WRITER and number.isdecimal() and number.isascii() and len(number) < 18
+    return Written(writer, int(number)) if usual else None

@@ -13,7 +13,7 @@ from schemas.codec import CodecError, UnknownType
 from schemas.events import DeadLettered, Origin
 from streams.stage import Message, Stage
 from topics.log import Record
-from topics.outputs import Output, dead_letter
+from topics.outputs import Output, dead_letter, written
 from topics.schemas import Decoder
 from topics.telemetry.logs import about
 
@@ -41,8 +41,8 @@ class Inbox:
             return None, None
         except CodecError as error:
             return None, str(error)
-        size = len(record.value)
-        return Message(record.place, record.offset, record.timestamp_ms, record.key, event, size), None
+        size, by = len(record.value), written(record.headers) if record.headers else None
+        return Message(record.place, record.offset, record.timestamp_ms, record.key, event, size, by), None
 
     def dead_letter(self, record: Record, error: str) -> tuple[Output, ...]:
         """Puts a record aside; nothing if this stage leaves bad records to another."""

@@ -133,11 +133,14 @@ class History:
 
 
 def read_entries(log: Log, decoder: Decoder, topics: tuple[str, ...] = CHECKED_TOPICS) -> tuple[Entry, ...]:
-    """Everything that lies in `topics` now, partition by partition; tombstones and unknown types are left out."""
+    """Everything that lies in `topics` now, partition by partition; tombstones, unknown types and what a writer of
+    `messages` sent again are left out.
+    """
     found: list[Entry] = []
     for topic in topics:
         for partition in range(log.partitions(topic)):
-            found += _decoded(read_records(log, Place(topic, partition)), decoder)
+            records = read_records(log, Place(topic, partition))
+            found += _decoded(_once(records) if topic == MESSAGES else records, decoder)
     return tuple(found)
 
 
@@ -150,6 +153,18 @@ def read_records(log: Log, place: Place) -> list[Record]:
     while reader.position(place) < end:
         found += reader.poll(BATCH, 0.2)
     reader.close()
+    return found
+
+
+def _once(records: list[Record]) -> list[Record]:
+    """Each writer's numbers grow: one that does not was sent before."""
+    newest: dict[bytes, int] = {}
+    found: list[Record] = []
+    for record in records:
+        writer, _, number = dict(record.headers).get("laneway-written", b"").rpartition(b"/")
+        if not writer or int(number) > newest.get(writer, -1):
+            found.append(record)
+            newest[writer] = int(number or 0)
     return found
 
 

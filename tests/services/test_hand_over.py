@@ -61,7 +61,7 @@ def test_a_replica_that_goes_hands_over_what_it_cannot_finish(two: MendedStack, 
         moved = [reply for reply in replies if reply.attempt == 2]
         print(f"{name}: pauses of {sorted(longest_pause_ms(log, reply.id) for reply in moved)} ms in the log")
     assert (list(left.values()), len(moved) > 0) == ([0], True)
-    assert all(reply.attempt <= 2 and reply.owner not in left for reply in replies)
+    assert all(reply.attempt == 1 or (reply.attempt == 2 and reply.owner not in left) for reply in replies)
 
 
 def longest_pause_ms(log: Records, reply: ReplyId) -> int:

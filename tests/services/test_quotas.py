@@ -108,6 +108,7 @@ def check(stack: MendedStack, client: Client, log: Records, most: int, answers: 
     """After all have ended: the ledger is the sum of the usage records, and over the limit by one request at most."""
     stack.until(lambda: limit_of(client)["reserved"] == 0)
     taken = {answer.json()["reply"] for answer in answers if answer.status_code == 202}
+    stack.until(lambda: taken <= {u.reply for u in log.usage()})  # of one transaction, but seen apart
     usage = [u for u in log.usage() if u.user == client.user]
     each = [u.prompt_tokens + u.completion_tokens for u in usage]
     assert Counter(u.reply for u in usage) == Counter(taken)

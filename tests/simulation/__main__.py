@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from schemas.tokenizer import ChatTokenizer
-from tests.simulation.mutants import MUTANTS, put_in
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutation import put_in
 from tests.simulation.plan import Fault, plan_of
 from tests.simulation.run import Outcome, Run
 from tests.simulation.shrink import shrunk

@@ -148,7 +148,7 @@ def _repeat(around: Surroundings, fault: Fault, role: Role, process: Process) ->
 
 
 def _again(around: Surroundings, fault: Fault, role: Role, process: Process) -> None:
-    """The word of some ends comes to intake twice, the second time long after."""
+    """What it tells intake comes twice, the second time long after: the word of ends, or messages."""
     process.repeating[MESSAGES], process.repeat_within_ms = fault.count, LATE_MS
 
 

@@ -1,47 +1,19 @@
-"""Faults put into the product on purpose, one at a time: what the simulator is worth is what it finds.
-
-Each is a line of a function and what stands there instead. It is gone again when the `with` ends. A mutant whose line
-is no longer there raises: choose the line that does its work now.
-"""
+"""Faults that were put into the product one at a time: what the simulator is worth is what it finds."""
 
 from __future__ import annotations
-
-import inspect
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
 
 from edge import view
 from engine import block_manager, replica
 from schemas import reply
-from streams import active, admission, allowances, intake, router, settlement, snapshots, supervisor
+from streams import active, admission, allowances, intake, router, settlement, snapshots, supervisor, writers
 from streams import edges as seen_edges
 from streams import replicas as seen_replicas
 from streams.runtime import runner
 from tests.simulation.clients import Ask
-from tests.simulation.plan import EDGE_ROLES, Fault, Plan, plan_of
+from tests.simulation.mutation import Mutant
+from tests.simulation.plan import EDGE_ROLES, Fault, Plan
 from tests.simulation.surroundings import Sizes
 from topics import tail
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """`where` is the owner of a function and its name; `change` what stands in it, and what then stands there.
-
-    `found_by` is a seed that finds it, or a plan where it takes a rare one.
-    """
-
-    name: str
-    where: tuple[Any, str]
-    change: tuple[str, str]
-    found_by: int | Plan
-
-    @property
-    def plan(self) -> Plan:
-        return plan_of(self.found_by) if isinstance(self.found_by, int) else self.found_by
-
 
 EDGES_DIE_WITH_A_LISTENER = Plan(
     -1,
@@ -252,6 +224,20 @@ OF_THE_LEDGER = (
         found_by=4,
     ),
 )
+OF_WRITERS = (
+    Mutant(
+        "decides anew what a writer has sent twice",
+        (intake.Intake, "apply"),
+        ("if partition.writers", "if False and partition.writers"),
+        found_by=0,
+    ),
+    Mutant(
+        "forgets in a restart who has written what",
+        (writers.Writers, "restore"),
+        ("for writer in kept.writers", "for writer in ()"),
+        found_by=0,
+    ),
+)
 OF_BRANCHES = (
     Mutant(
         "goes on from the newest message whatever was chosen",
@@ -269,30 +255,13 @@ OF_BRANCHES = (
         found_by=4,
     ),
 )
-MUTANTS = OF_THE_STAGES + OF_THE_SUPERVISOR + OF_THE_FOLD + OF_THE_LEDGER + OF_BRANCHES + FOUND_HERE + OF_THE_REST
-
-
-@contextmanager
-def put_in(mutant: Mutant) -> Iterator[None]:
-    """The product with this fault."""
-    (owner, name), (line, instead) = mutant.where, mutant.change
-    function = getattr(owner, name)
-    source = textwrap.dedent(inspect.getsource(function))
-    if line not in source:
-        raise ValueError(f"{mutant.name}: {name} has no {line!r} any more")
-    names: dict[str, Any] = {**function.__globals__, "replace": replace}
-    exec(compile(source.replace(line, instead), mutant.name, "exec"), names)
-    tables = [table for table in vars(inspect.getmodule(function)).values() if isinstance(table, dict)]
-    places = [(table, key) for table in tables for key, value in table.items() if value is function]
-    _place(owner, name, names[name], places)
-    try:
-        yield
-    finally:
-        _place(owner, name, function, places)
-
-
-def _place(owner: Any, name: str, function: Any, tables: list[tuple[dict[Any, Any], Any]]) -> None:
-    """In its owner, and in the tables of its module that name it."""
-    setattr(owner, name, function)
-    for table, key in tables:
-        table[key] = function
+MUTANTS = (
+    *OF_THE_STAGES,
+    *OF_THE_SUPERVISOR,
+    *OF_THE_FOLD,
+    *OF_THE_LEDGER,
+    *OF_WRITERS,
+    *OF_BRANCHES,
+    *FOUND_HERE,
+    *OF_THE_REST,
+)

@@ -123,7 +123,16 @@ def plan_of(seed: int) -> Plan:
     )
     faults = tuple(_fault(random, f"f{n}", focus) for n in range(random.choice((0, 2, 4, 6, 9, 12))))
     changes = tuple(_change(random, f"d{n}", asks) for n in range(random.choice((0, 0, 0, 1, 3))))
-    return _limited(Plan(seed, asks, faults, sizes, changes), patient)
+    return _doubled(_limited(Plan(seed, asks, faults, sizes, changes), patient))
+
+
+def _doubled(plan: Plan) -> Plan:
+    """Of some of the seeds: an edge's client of the log sends again, long after, what had arrived."""
+    random = Random(f"doubled {plan.seed}")
+    if random.random() > 0.15:
+        return plan
+    at_ms, count = random.randint(0, ASKED_UNTIL_MS), random.choice((1, 2, 5))
+    return replace(plan, faults=(*plan.faults, Fault("w0", "again", random.choice(EDGE_ROLES), at_ms, count=count)))
 
 
 def _limited(plan: Plan, patient: bool) -> Plan:

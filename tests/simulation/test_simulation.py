@@ -14,7 +14,8 @@ from schemas.reply_records import Stopped
 from schemas.tokenizer import ChatTokenizer
 from tests.simulation.clients import Ask
 from tests.simulation.faults import KINDS as FAULTS
-from tests.simulation.mutants import MUTANTS, Mutant, put_in
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutation import Mutant, put_in
 from tests.simulation.plan import TARGETS, Fault, Plan, plan_of
 from tests.simulation.run import Outcome, Run
 from tests.simulation.shrink import shrunk

@@ -26,4 +26,4 @@ class WatchedEncoder(Encoder):
         append = super().append(output)
         self._wrote(output)
         headers = self._spans.headers(output) if self._spans else ()
-        return replace(append, headers=headers) if headers else append
+        return replace(append, headers=append.headers + headers) if headers else append

@@ -57,7 +57,7 @@ class Life:
         elif what == "end" and self.open:
             reply = sorted(self.open)[prompt % len(self.open)]
             at, held_input, held_output = self.open.pop(reply)
-            told = end(int(reply.split("-")[1][12:]), prompt=held_input, completion=min(completion, held_output))
+            told = end(int(reply.split("-")[1][12:], 16), prompt=held_input, completion=min(completion, held_output))
             if self.now - at <= LOST_MS:
                 self.used.append((at, *charge(told, 100)))
             self.ends.append(told)
