@@ -11,7 +11,7 @@ from streams import replicas as seen_replicas
 from streams.runtime import runner
 from tests.simulation.clients import Ask
 from tests.simulation.mutation import Mutant
-from tests.simulation.plan import EDGE_ROLES, Fault, Plan
+from tests.simulation.plan import EDGE_ROLES, Fault, Plan, plan_of
 from tests.simulation.surroundings import Sizes
 from topics import tail
 
@@ -23,12 +23,21 @@ EDGES_DIE_WITH_A_LISTENER = Plan(
 )
 
 
+DELETED_TWICE_AND_A_RESTART_BETWEEN = Plan(
+    0,
+    asks=tuple(ask for ask in plan_of(126).asks if ask.name in ("c2", "c3")),
+    faults=(Fault("w0", "again", "edge0", at_ms=523, count=5), Fault("f0", "crash", "intake", at_ms=2_600, for_ms=200)),
+    sizes=plan_of(126).sizes,
+    changes=plan_of(126).changes,
+)
+
+
 OF_THE_STAGES = (
     Mutant(
         "commits before outputs are acknowledged",
         (runner.Runner, "_commit"),
         ("self._producer.flush(ACKNOWLEDGE_S)", "pass"),
-        found_by=123,
+        found_by=142,
     ),
     Mutant(
         "sends a request before Accepted is acknowledged",
@@ -40,7 +49,7 @@ OF_THE_STAGES = (
         "lets a request leave before Accepted",
         (intake.Intake, "_decision"),
         ("Decision(tuple(first), tuple(then))", "Decision(tuple(then), tuple(first))"),
-        found_by=5,
+        found_by=24,
     ),
     Mutant("ignores client keys", (admission, "repeated"), ("if used is None:", "if True:"), found_by=0),
     Mutant(
@@ -66,7 +75,7 @@ OF_THE_STAGES = (
         "takes no silent replica for dead",
         (seen_replicas.Seen, "dead"),
         ("self.followed[supervisor] >= SILENT_BEATS", "False"),
-        found_by=77,
+        found_by=123,
     ),
 )
 OF_THE_SUPERVISOR = (
@@ -80,7 +89,7 @@ OF_THE_SUPERVISOR = (
         "beats without having read its last back",
         (supervisor.Supervisor, "ticks"),
         ("if self._unread:", "if False:"),
-        found_by=505,
+        found_by=42,
     ),
     Mutant(
         "gives up what somebody listens to",
@@ -110,7 +119,7 @@ OF_THE_SUPERVISOR = (
         "forgets listeners in a restart",
         (snapshots, "watched_of"),
         ("{(one.edge, one.stream) for one in kept.listeners}", "set()"),
-        found_by=520,
+        found_by=549,
     ),
     Mutant(
         "forgets in a restart how far a reply had come",
@@ -139,7 +148,7 @@ OF_THE_FOLD = (
         "takes tokens of who does not own the attempt",
         (reply, "_by_owner"),
         ("if reply.owner != record.incarnation:", "if False:"),
-        found_by=194,
+        found_by=70,
     ),
     Mutant(
         "ends as abandoned although a listener came back",
@@ -182,7 +191,7 @@ OF_THE_REST = (
         "leaves a record out at the seam",
         (tail.Tail, "_read_to"),
         ("record.offset < seam", "record.offset < seam - 1"),
-        found_by=20,
+        found_by=72,
     ),
     Mutant(
         "sends the last event again to who resumes",
@@ -229,13 +238,13 @@ OF_WRITERS = (
         "decides anew what a writer has sent twice",
         (intake.Intake, "apply"),
         ("if partition.writers", "if False and partition.writers"),
-        found_by=0,
+        found_by=126,
     ),
     Mutant(
         "forgets in a restart who has written what",
         (writers.Writers, "restore"),
         ("for writer in kept.writers", "for writer in ()"),
-        found_by=0,
+        found_by=DELETED_TWICE_AND_A_RESTART_BETWEEN,
     ),
 )
 OF_BRANCHES = (
@@ -243,7 +252,7 @@ OF_BRANCHES = (
         "goes on from the newest message whatever was chosen",
         (admission, "turns_before"),
         ("end = message.parent or kept.leaf", "end = kept.leaf"),
-        found_by=90,
+        found_by=140,
     ),
     Mutant(
         "keeps the turns of a deleted conversation",
