@@ -91,7 +91,7 @@ class KafkaReader(_Polling):
         wanted = TopicPartition(*place, max(timestamp_ms, 0))
 
         def ask() -> int:
-            [found] = self._asked().offsets_for_times([wanted], REQUEST_TIMEOUT_S)
+            [found] = self._asker().offsets_for_times([wanted], REQUEST_TIMEOUT_S)
             if found.error is not None:
                 raise KafkaException(found.error)
             return found.offset
@@ -102,13 +102,13 @@ class KafkaReader(_Polling):
     def _watermarks(self, place: Place) -> tuple[int, int]:
         found = asked(
             f"asking for the ends of {place}",
-            lambda: self._asked().get_watermark_offsets(TopicPartition(*place), REQUEST_TIMEOUT_S),
+            lambda: self._asker().get_watermark_offsets(TopicPartition(*place), REQUEST_TIMEOUT_S),
         )
         if found is None:
             raise Unavailable(f"asking for the ends of {place}: no answer in {REQUEST_TIMEOUT_S} s")
         return found
 
-    def _asked(self) -> Consumer:
+    def _asker(self) -> Consumer:
         if not self._followed:
             return self._client
         self._aside = self._aside or self._connect()

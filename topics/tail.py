@@ -212,7 +212,8 @@ class Tail:
         reaching = [(end, subscription) for end, subscription in self._reaching if not subscription.closed]
         there = [s for end, s in reaching if self._followed[s.place].position >= end]
         self._reaching = [(end, subscription) for end, subscription in reaching if subscription not in there]
-        self._deliver([Delivery(subscription, subscription.held, True) for subscription in there])
+        if there:
+            self._deliver([Delivery(subscription, subscription.held, True) for subscription in there])
         for subscription in there:
             subscription.live = True
             subscription.held = []
