@@ -51,6 +51,11 @@ class UpConfig:
             raise SettingError(f"LANEWAY_REPLICAS={self.replicas}: expected at least 1")
         if self.store.startswith(SCHEME):
             StoreConfig(store=self.store)
+        elif "://" in self.store or (self.store not in (SQLITE, CASSANDRA) and not set("./\\") & set(self.store)):
+            raise SettingError(
+                f"LANEWAY_STORE={self.store!r}: expected sqlite, cassandra, a file such as ./{SQLITE}.db, or "
+                f"{SCHEME}host:port/keyspace"
+            )
         for key, heap in (("LANEWAY_KAFKA_HEAP", self.kafka_heap), ("LANEWAY_CASSANDRA_HEAP", self.cassandra_heap)):
             if not re.fullmatch(r"\d+[kmgKMG]", heap):
                 raise SettingError(f"{key}={heap!r}: expected a size such as 512m")

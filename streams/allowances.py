@@ -237,5 +237,14 @@ def _words(model: str, short: Short) -> str:
     what = balance.what if balance.what in (REQUESTS, TOKENS) else f"{balance.what} tokens"
     return (
         f"{balance.limit} {what} of model {model!r} in {balance.window} are allowed: {balance.used} are used, "
-        f"{balance.reserved} held for replies that run, and this needs {short.needed}"
+        f"{balance.reserved} held for replies that run, and this needs {short.needed}{_when(short)}"
     )
+
+
+def _when(short: Short) -> str:
+    """What to do about it."""
+    if short.needed > short.balance.limit:
+        return ", more than there ever is: ask for less"
+    if short.retry_after_ms is None:
+        return ""
+    return f": there may be room in {-(-short.retry_after_ms // 1_000)} s"

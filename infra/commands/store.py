@@ -113,7 +113,7 @@ def delete(
     kafka = cluster()
     with closing(opened(named())) as kept:
         if not yes:
-            typer.confirm(f"Delete all conversations of {user}?", abort=True)
+            typer.confirm(f"Delete all conversations of {user}? (--yes does not ask)", abort=True)
         count = delete_user(KafkaLog(kafka), kafka.sizes, Codec(), kept, UserId(user))
     say(f"{count} conversations of {user} are deleted" if count else f"{user} has no conversations")
 
@@ -168,7 +168,11 @@ def writing(path: str) -> Iterator[Callable[[str], object]]:
         yield sys.stdout.write
         return
     fresh = Path(f"{path}.part")
-    with fresh.open("w", encoding="utf-8") as file:
+    try:
+        file = fresh.open("w", encoding="utf-8")
+    except OSError as error:
+        fail(f"{path!r} cannot be written: {error.strerror}")
+    with file:
         yield file.write
     fresh.replace(path)
 
