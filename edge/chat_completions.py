@@ -78,7 +78,7 @@ def _posted(edge: Edge, caller: Caller, client_key: str, asked: CompletionReques
         text="",
         model=asked.model,
         sampling=asked.asked.drawn(edge.draw_seed()),
-        deadline_ms=int(asked.deadline_s * 1000),
+        deadline_ms=max(1, int(asked.deadline_s * 1000)),
         on_disconnect="cancel",
         messages=asked.messages,
     )

@@ -86,7 +86,7 @@ def message_posted(
         text=asked.text,
         model=asked.model,
         sampling=asked.asked.drawn(edge.draw_seed()),
-        deadline_ms=int(asked.deadline_s * 1000),
+        deadline_ms=max(1, int(asked.deadline_s * 1000)),
         on_disconnect=asked.on_disconnect,
         parent=asked.parent,
         system=asked.system,

@@ -99,8 +99,8 @@ def hash_of(asked: Mapping[str, Any]) -> str:
 
 
 def read_conversation(text: str) -> ConversationId:
-    if not CONVERSATION.fullmatch(text):
-        raise bad("conversation", text, "1 to 128 characters of A-Z a-z 0-9 . _ ~ -")
+    if not CONVERSATION.fullmatch(text) or text in (".", ".."):  # which no URL can name
+        raise bad("conversation", text, "1 to 128 characters of A-Z a-z 0-9 . _ ~ -, neither . nor ..")
     return ConversationId(text)
 
 

@@ -17,7 +17,7 @@ from schemas.quota_records import COUNTED, EACH_MODEL, REPLIES, Limit, Plan, Pla
 from streams.allowances import check_limits, check_plan
 
 SHIPPED = Path(__file__).with_name("plans.toml")
-_AMOUNT = re.compile(r"(\d[\d_]*)/(\S+)", re.ASCII)
+_AMOUNT = re.compile(r"(\d[\d_]{0,30})/(\S+)", re.ASCII)
 _OWN_LIMIT = re.compile(r"(?:(?P<model>\S+):)?(?P<what>[a-z]+)=(?P<amount>\S+)", re.ASCII)
 _TYPES: Mapping[str, type] = {
     "tier": str,
@@ -38,7 +38,7 @@ def read_plans(path: Path) -> PlansLoaded:
     """Raises BadPlans."""
     try:
         tables = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # a number of thousands of digits is a bare ValueError
         raise BadPlans(f"{path}: expected a TOML file of plans: {error}") from error
     if not tables:
         raise BadPlans(f"{path}: expected a table for each plan, such as [free]")
@@ -51,7 +51,7 @@ def read_limit(text: str) -> Limit:
     if match is None:
         raise BadPlans(f"{text!r}: expected a limit such as tokens=100000/5h, replies=3 or MODEL:requests=20/1m")
     amount = match["amount"]
-    value: object = int(amount) if amount.isascii() and amount.isdecimal() else amount
+    value: object = int(amount) if re.fullmatch(r"\d{1,30}", amount, re.ASCII) else amount
     limit = _limit(text, match["model"] or EACH_MODEL, match["what"], value)
     return _checked(text, limit)
 

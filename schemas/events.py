@@ -168,6 +168,7 @@ class HistoryLoaded:
     """What the store held of a conversation when intake asked. `available` False: the store could not be read.
 
     `turns` are of the branch that ends in `leaf`, None for the newest message; `found` False: there is no such message.
+    `deleted_ms`: the deletion that intake had heard of when it asked.
     """
 
     user: UserId
@@ -178,6 +179,7 @@ class HistoryLoaded:
     leaf: MessageId | None = None
     found: bool = True
     system: str = ""
+    deleted_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

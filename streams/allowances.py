@@ -189,8 +189,8 @@ def check_plan(plan: Plan) -> None:
         raise ValueError(f"tier {plan.tier!r}: expected one of {', '.join(TIERS)}")
     if not 0 <= plan.cached_percent <= 100:
         raise ValueError(f"cached_percent {plan.cached_percent}: expected 0 to 100")
-    if plan.default_max_tokens < 1:
-        raise ValueError(f"default_max_tokens {plan.default_max_tokens}: expected at least 1")
+    if not 1 <= plan.default_max_tokens <= MOST_AMOUNT:
+        raise ValueError(f"default_max_tokens {plan.default_max_tokens}: expected 1 to {MOST_AMOUNT}")
     check_limits(plan.limits, plan.time_zone)
 
 

@@ -116,8 +116,8 @@ class Intake(Stage):
 
     def _loaded(self, partition: Partition, loaded: HistoryLoaded, now_ms: int) -> Decision:
         kept = partition.kept.get((loaded.user, loaded.conversation))
-        if kept is None or not kept.loading or kept.branch != loaded.leaf:
-            return NOTHING
+        if kept is None or not kept.loading or (kept.branch, kept.deleted_ms) != (loaded.leaf, loaded.deleted_ms):
+            return NOTHING  # another question is on its way
         asked, kept = kept.leaf, replace(kept, loading=False, touched_ms=now_ms)
         behind = not loaded.found and (loaded.leaf == asked or was_said(kept, loaded.leaf))
         if not loaded.available or behind:

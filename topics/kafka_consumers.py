@@ -43,7 +43,8 @@ class _Polling:
         error = message.error()
         if error is None:
             self._ahead[place] = offset + 1
-            headers = cast(Headers, tuple(found)) if (found := message.headers()) else ()
+            found = message.headers() or ()  # most records have none; anybody's may be null
+            headers = cast(Headers, tuple(header for header in found if header[1] is not None)) if found else ()
             return Record(place, offset, message.timestamp()[1], message.key(), message.value(), headers)
         if error.code() == KafkaError._PARTITION_EOF:
             self._ahead[place] = offset

@@ -50,9 +50,9 @@ class Effects:
             keys = tuple(key for key in history.keys if len(key.key) <= LONGEST_NAME_BYTES)[-MOST_KEYS:]
             found = history.found
             system = history.system if len(history.system.encode()) <= MOST_SYSTEM_BYTES else ""
-            loaded = HistoryLoaded(*conversation, True, turns, keys, wanted.leaf, found, system)
+            loaded = HistoryLoaded(*conversation, True, turns, keys, wanted.leaf, found, system, wanted.deleted_ms)
         except Unavailable:
-            loaded = HistoryLoaded(*conversation, False, (), (), wanted.leaf)
+            loaded = HistoryLoaded(*conversation, False, (), (), wanted.leaf, deleted_ms=wanted.deleted_ms)
         return self.routes.message(wanted.user, loaded)
 
     def _continuation(self, wanted: ContinuationWanted) -> Output:

@@ -119,3 +119,15 @@ def test_a_question_is_not_kept_behind_a_fetch_that_the_broker_holds(broker: Run
     assert reader.poll(1, 1.0) == []
     assert (reader.begin(place), reader.end(place), reader.offset_at(place, 0)) == (0, 1, 0)
     reader.close()
+
+
+def test_a_header_that_is_null_is_none_at_all(broker: RunningBroker) -> None:
+    cluster = KafkaCluster(broker.bootstrap)
+    place = Place(cluster.topic(), 0)
+    writer = Producer({"bootstrap.servers": broker.bootstrap})
+    writer.produce(place.topic, b"v", b"k", place.partition, headers=[("laneway-written", None), ("own", b"1")])
+    writer.flush(PATIENCE_S)
+    reader = cluster.log.reader()
+    reader.add(place, 0)
+    assert [record.headers for record in read(reader, 1)] == [(("own", b"1"),)]
+    reader.close()

@@ -180,8 +180,10 @@ class SqliteStore:
         connection.create_function("title_of", 1, title_of, deterministic=True)
         connection.create_function("parent_of", 1, lambda record: self._codec.decode(record).turn.parent or "")
         connection.create_function("body_hash_of", 1, lambda record: self._codec.decode(record).body_hash)
+        if self._version() == SCHEMA_VERSION:
+            return  # and nothing is written: the file may be locked, or its disk full
         with self._transaction("BEGIN IMMEDIATE"):
-            [version] = connection.execute("PRAGMA user_version").fetchone()
+            version = self._version()
             if version > SCHEMA_VERSION:
                 raise Unavailable(
                     f"{self._path}: written with schema version {version}; this Laneway knows up to {SCHEMA_VERSION}"
@@ -190,6 +192,10 @@ class SqliteStore:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("PRAGMA journal_mode = WAL")
+
+    def _version(self) -> int:
+        [version] = self._connection.execute("PRAGMA user_version").fetchone()
+        return int(version)
 
     def _query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock, self._errors():

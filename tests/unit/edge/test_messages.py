@@ -206,6 +206,7 @@ def test_a_message_that_the_log_does_not_take_is_503(edge: RunningEdge) -> None:
         (400, URL, {"Idempotency-Key": "a b"}, b'{"text":"hi"}'),
         (400, "/v1/conversations/a%20b/messages", {}, b'{"text":"hi"}'),
         (400, "/v1/conversations/%ff%00/messages", {}, b'{"text":"hi"}'),
+        (400, "/v1/conversations/%2e%2e/messages", {}, b'{"text":"hi"}'),
         (401, URL, {"Authorization": "Bearer nobody"}, b'{"text":"hi"}'),
         (413, URL, {}, b'{"text":"' + b"x" * 5_000_000 + b'"}'),
     ],

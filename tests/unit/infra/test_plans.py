@@ -66,6 +66,8 @@ def test_the_shipped_file_has_every_plan_that_keys_know_and_can_be_reckoned_with
         ('[free]\ntier = "free"\ncached_percent = "10"', "free.cached_percent='10': expected an integer"),
         ('[free]\ntier = "free"\ncached_percent = 101', "cached_percent 101: expected 0 to 100"),
         ('[free]\ntier = "free"\ndefault_max_tokens = true', "default_max_tokens=True: expected an integer"),
+        ('[free]\ntier = "free"\ndefault_max_tokens = 99999999999999999999', "expected 1 to 1000000000000000"),
+        ('[free]\ntier = "free"\ndefault_max_tokens = ' + "9" * 5_000, "expected a TOML file of plans"),
         ('[free]\ntier = "free"\ntime_zone = "Mars"', "time zone 'Mars': expected a name such as"),
         ('[free]\ntier = "free"\nlimits = 5', "free.limits=5: expected a table of models"),
         ('[free]\ntier = "free"\n[free.limits]\nm = 5', "free.limits.'m'=5: expected a table of limits"),

@@ -63,7 +63,14 @@ def test_a_ready_file_of_an_earlier_process_does_not_count(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("LANEWAY_REPLICA", "fake"), ("LANEWAY_REPLICAS", "0"), ("LANEWAY_KAFKA_HEAP", "lots")]
+    ("key", "value"),
+    [
+        ("LANEWAY_REPLICA", "fake"),
+        ("LANEWAY_REPLICAS", "0"),
+        ("LANEWAY_KAFKA_HEAP", "lots"),
+        ("LANEWAY_STORE", "mongo"),
+        ("LANEWAY_STORE", "foo://x"),
+    ],
 )
 def test_a_bad_setting_is_named_with_its_value(key: str, value: str) -> None:
     with pytest.raises(SettingError, match=f"{key}=.*{value}.*: expected"):

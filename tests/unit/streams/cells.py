@@ -140,7 +140,8 @@ class Cell:
         assert isinstance(wanted, HistoryWanted)
         self.asked.append(wanted)
         return self.routes.message(
-            wanted.user, HistoryLoaded(wanted.user, wanted.conversation, True, (), (), wanted.leaf)
+            wanted.user,
+            HistoryLoaded(wanted.user, wanted.conversation, True, (), (), wanted.leaf, deleted_ms=wanted.deleted_ms),
         )
 
     def step(self, *runners: Runner, times: int = 1) -> None:

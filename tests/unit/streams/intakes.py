@@ -83,6 +83,10 @@ class Intakes(Driven):
         self.tokenizer = tokenizer
 
     def take(self, event: object, at_ms: int = T0) -> Decision:
+        """What the store held answers the newest question, unless it says which."""
+        if isinstance(event, HistoryLoaded) and not event.deleted_ms:
+            kept = self.stage._partitions[PLACE].kept.get((event.user, event.conversation))
+            event = replace(event, deleted_ms=kept.deleted_ms if kept else 0)
         return self(PLACE, event, at_ms)
 
     def told(self, event: object, at_ms: int = T0) -> dict[ReplyId, object]:
@@ -129,7 +133,7 @@ class Script:
     room: int = MOST_HELD_BYTES
     accepted: list[tuple[MessagePosted, Accepted]] = field(default_factory=list)
     turns: list[TurnSaved] = field(default_factory=list)
-    wanted: dict[Key, MessageId | None] = field(default_factory=dict)
+    wanted: dict[Key, HistoryWanted] = field(default_factory=dict)
     posted: dict[str, MessagePosted] = field(default_factory=dict)
     outputs: list[list[Written]] = field(default_factory=list)
     log: list[Message] = field(default_factory=list)
@@ -158,7 +162,7 @@ class Script:
             self._save(message, accepted, end)
             return end
         if action == "load":
-            return self.history(user, conversation) if which else unavailable(user, conversation)
+            return self.history(user, conversation, available=bool(which))
         if action == "rename":
             return ConversationRenamed(UserId(user), ConversationId(conversation), f"name {len(self.log)}")
         if action == "plans":
@@ -178,17 +182,22 @@ class Script:
             return ConversationDeleted(UserId(user), ConversationId(conversation))
         return Tick()
 
-    def history(self, user: str, conversation: str) -> HistoryLoaded:
+    def history(self, user: str, conversation: str, *, available: bool = True) -> HistoryLoaded:
+        asked = self.wanted.get((UserId(user), ConversationId(conversation)))
+        leaf, deleted_ms = (asked.leaf, asked.deleted_ms) if asked else (None, 0)
+        if not available:
+            return replace(unavailable(user, conversation), deleted_ms=deleted_ms)
         saved = [s for s in self.turns if (s.user, s.conversation) == (user, conversation)]
         keys = [ClientKey(s.client_key, s.body_hash or "", s.reply) for s in saved if s.client_key]
         turns = {s.turn.message: s.turn for s in saved}
-        leaf = self.wanted.get((UserId(user), ConversationId(conversation)))
         path: list[Turn] = []
         at = leaf or next(reversed(turns), None)
         while at in turns:
             path.insert(0, turns[at])
             at = turns[at].parent
-        return loaded(user, conversation, *path, keys=keys, leaf=leaf, found=leaf is None or leaf in turns)
+        return loaded(
+            user, conversation, *path, keys=keys, leaf=leaf, found=leaf is None or leaf in turns, deleted_ms=deleted_ms
+        )
 
     def _post(self, user: str, conversation: str, key: str = "", text: str = "", **fields: Any) -> MessagePosted:
         n = len(self.log)
@@ -210,7 +219,7 @@ class Script:
             self.turns = [s for s in self.turns if (s.user, s.conversation) != (deleted.user, deleted.conversation)]
         self.turns += events(decision.then, TurnSaved)
         self.wanted |= {
-            (wanted.user, wanted.conversation): wanted.leaf
+            (wanted.user, wanted.conversation): wanted
             for wanted in decision.wanted
             if isinstance(wanted, HistoryWanted)
         }

@@ -13,7 +13,7 @@ from schemas.reply_records import Accepted, Rejected, Stopped
 from schemas.tokenizer import ChatTokenizer
 from streams.active import KEPT_IDLE_MS
 from streams.stage import NOTHING
-from tests.unit.streams.intakes import Intakes, loaded, settled, unavailable
+from tests.unit.streams.intakes import PLACE, Intakes, loaded, settled, unavailable
 from tests.unit.streams.staged import T0, answers, events, posted, reply_id, turn
 from topics.catalog import TURNS
 
@@ -117,6 +117,16 @@ def test_a_deletion_is_remembered_while_the_store_is_away(intake: Intakes) -> No
     intake.take(unavailable(leaf=parent))
     [again] = intake.take(posted(2, parent=parent)).wanted
     assert wanted.deleted_ms == again.deleted_ms == deleted.at_ms
+
+
+def test_what_the_store_held_before_a_deletion_is_no_answer_to_what_was_asked_after_it(intake: Intakes) -> None:
+    intake.take(posted(1))
+    intake.take(DELETED)
+    parent = user_message_id(reply_id(9))
+    [asked] = intake.take(posted(2, parent=parent)).wanted
+    late = loaded("alice", "c", leaf=parent)
+    assert intake(PLACE, late, T0) == NOTHING
+    assert [type(told) for told in intake.told(replace(late, deleted_ms=asked.deleted_ms)).values()] == [Accepted]
 
 
 def test_a_deletion_is_remembered_when_the_first_reply_after_it_comes_to_nothing(intake: Intakes) -> None:

@@ -96,7 +96,9 @@ def answer_of(script: Script, wanted: Any, now: str) -> HistoryLoaded:
         script.wanted[wanted.user, wanted.conversation] = wanted.leaf
         return script.history(wanted.user, wanted.conversation)
     found = wanted.leaf is None
-    return HistoryLoaded(wanted.user, wanted.conversation, now == "empty", (), (), wanted.leaf, found)
+    return HistoryLoaded(
+        wanted.user, wanted.conversation, now == "empty", (), (), wanted.leaf, found, deleted_ms=wanted.deleted_ms
+    )
 
 
 @settings(max_examples=50)

@@ -82,6 +82,8 @@ def test_a_locked_file_is_unavailable_and_then_not(tmp_path: Path, monkeypatch: 
         with pytest.raises(Unavailable, match=r"store\.db: database is locked"):
             store.save([question(0)])
         assert store.messages(ADA, C1, 10) == ()
+        with closing(SqliteStore(path)) as opened_meanwhile:
+            assert opened_meanwhile.messages(ADA, C1, 10) == ()
         other.execute("ROLLBACK")
         store.save([question(0)])
         assert len(store.messages(ADA, C1, 10)) == 1
