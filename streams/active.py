@@ -121,8 +121,10 @@ class Partition:
 
 
 def later(kept: ConversationKept, now_ms: int) -> int:
-    """The log time, but later than the last deletion: two records may have the same millisecond."""
-    return max(now_ms, kept.deleted_ms + 1)
+    """The log time, but later than all that was heard of the conversation: two records may have the same millisecond,
+    and the store orders by it.
+    """
+    return max(now_ms, kept.deleted_ms + 1, kept.touched_ms + 1)
 
 
 def lost(kept: ConversationKept, now_ms: int) -> bool:

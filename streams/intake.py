@@ -102,13 +102,14 @@ class Intake(Stage):
         stored = not posted.messages
         kept = known or _unknown(posted, now_ms)
         if (answer := repeated(kept, posted)) is not None:
-            partition.put(replace(kept, touched_ms=now_ms))
+            partition.put(replace(kept, touched_ms=max(kept.touched_ms, now_ms)))
             return self._decision([answer])
         if not stored and not posted.client_key:
             return self._decision([self._alone(partition, kept, ParkedMessage(posted, later(kept, now_ms)))])
         if partition.waiting[posted.user] > MOST_PARKED_BYTES and (kept.loading or kept.dropped or kept.open_reply):
             return self._decision([Answer(posted, busy(kept))])  # its state would outgrow a record of the changelog
-        kept = replace(kept, touched_ms=now_ms, parked=(*kept.parked, ParkedMessage(posted, later(kept, now_ms))))
+        since_ms = later(kept, now_ms)
+        kept = replace(kept, touched_ms=since_ms, parked=(*kept.parked, ParkedMessage(posted, since_ms)))
         if not kept.loading:
             return self._answer(partition, kept, now_ms)
         partition.put(kept)
@@ -118,7 +119,7 @@ class Intake(Stage):
         kept = partition.kept.get((loaded.user, loaded.conversation))
         if kept is None or not kept.loading or (kept.branch, kept.deleted_ms) != (loaded.leaf, loaded.deleted_ms):
             return NOTHING  # another question is on its way
-        asked, kept = kept.leaf, replace(kept, loading=False, touched_ms=now_ms)
+        asked, kept = kept.leaf, replace(kept, loading=False, touched_ms=max(kept.touched_ms, now_ms))
         behind = not loaded.found and (loaded.leaf == asked or was_said(kept, loaded.leaf))
         if not loaded.available or behind:
             return self._unavailable(partition, kept)
@@ -155,7 +156,7 @@ class Intake(Stage):
         if settled.turn is None and settled.state in REPEATABLE and not kept.parked:
             partition.forget(kept)  # its key may try again
             return NOTHING
-        kept = replace(kept, open_reply=None, touched_ms=now_ms)
+        kept = replace(kept, open_reply=None, touched_ms=max(kept.touched_ms, now_ms))
         if settled.turn:
             leaf, turns = settled.turn.message, self._fitting((*kept.turns, settled.turn))
             kept = replace(kept, turns=turns, leaf=leaf, branch=leaf)
@@ -172,7 +173,7 @@ class Intake(Stage):
         """Forgets the conversation, whatever is still to come for it; what is said in it from now on is a new one."""
         user, conversation = deleted.user, deleted.conversation
         kept = partition.kept.get((user, conversation))
-        at_ms = max(later(kept, now_ms), kept.touched_ms) if kept else now_ms
+        at_ms = later(kept, now_ms) if kept else now_ms
         partition.put(ConversationKept(user, conversation, now_ms, False, (), (), None, (), at_ms))
         gone = Rejected("conversation_deleted", f"conversation {conversation!r} was deleted while this message waited")
         told = [self._routes.reply(parked.message.reply, gone) for parked in kept.parked] if kept else []
@@ -280,7 +281,7 @@ def _joined(decisions: Iterable[Decision]) -> Decision:
 def _unknown(posted: MessagePosted, now_ms: int) -> ConversationKept:
     """A conversation that nothing is known of; of one that is not stored there is nothing to know."""
     stored = not posted.messages
-    return ConversationKept(posted.user, posted.conversation, now_ms, False, (), (), None, (), dropped=stored)
+    return ConversationKept(posted.user, posted.conversation, now_ms - 1, False, (), (), None, (), dropped=stored)
 
 
 def _wanted(kept: ConversationKept) -> HistoryWanted:

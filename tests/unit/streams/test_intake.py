@@ -132,7 +132,7 @@ def test_two_users_conversations_of_one_name_never_meet(intake: Intakes) -> None
         assert isinstance(intake.told(posted(n, user=user, client_key="k"))[reply_id(n)], Accepted)
     assert intake.told(settled(posted(1, user="alice"))) == {}
     intake.take(posted(4, user="bob"))
-    assert reasons(intake.told(Tick(), T0 + BUSY_PATIENCE_MS)) == {reply_id(4): "conversation_busy"}
+    assert reasons(intake.told(Tick(), T0 + 10 + BUSY_PATIENCE_MS)) == {reply_id(4): "conversation_busy"}
 
 
 def test_an_idle_conversation_is_forgotten_after_ten_minutes_and_loaded_again(intake: Intakes) -> None:

@@ -93,7 +93,7 @@ def test_a_replay_says_the_same_whatever_has_become_of_the_store(
 def answer_of(script: Script, wanted: Any, now: str) -> HistoryLoaded:
     """What a store that is asked again appends behind all that was recorded."""
     if now == "as it was":
-        script.wanted[wanted.user, wanted.conversation] = wanted.leaf
+        script.wanted[wanted.user, wanted.conversation] = wanted
         return script.history(wanted.user, wanted.conversation)
     found = wanted.leaf is None
     return HistoryLoaded(

@@ -40,7 +40,7 @@ def test_a_refused_message_is_not_accepted_when_it_comes_once_more(intakes: Inta
     running, refused = posted(1, "a"), posted(2, "b")
     assert kinds(intakes.stage.apply(came(running, 1, 11))) == [Accepted]
     intakes.stage.apply(came(refused, 2, 12))
-    late = T0 + BUSY_PATIENCE_MS
+    late = T0 + 10 + BUSY_PATIENCE_MS
     assert kinds(intakes.stage.apply(Message(PLACE, 13, late, b"", Tick()))) == [Rejected]
     changelog: Changelog = {}
     keep(changelog, intakes.stage.changes())
