@@ -6,7 +6,7 @@ replicas (idempotent producers), so an acknowledged record is as durable as the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -43,6 +43,8 @@ GROUP = {
     "isolation.level": "read_committed",
 }
 
+PURGED_S = 1.0
+
 # What a group answers to positions of one who is no member of it.
 STRANGER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.FENCED_INSTANCE_ID, *MISSING}
 
@@ -55,7 +57,7 @@ class KafkaLog:
 
     def producer(self, delivery_timeout_s: float = 10.0) -> KafkaLogProducer:
         timeout = {"delivery.timeout.ms": int(delivery_timeout_s * 1000)}
-        return KafkaLogProducer(KafkaProducer(self._connection | PRODUCER | timeout))
+        return KafkaLogProducer(lambda: KafkaProducer(self._connection | PRODUCER | timeout))
 
     def transactions(self, group: str, topic: str, instance: str) -> KafkaTransactions:
         settings = {"transactional.id": f"laneway.{group}.{instance}", "transaction.timeout.ms": 60_000}
@@ -86,12 +88,23 @@ class KafkaLog:
 
 
 class KafkaLogProducer:
-    def __init__(self, client: KafkaProducer) -> None:
-        self._client = client
+    """librdkafka's idempotent producer may stand still for ever once a record has timed out, as over a broker's restart.
+    All that it holds fails then too, and another client takes its place.
+    """
+
+    def __init__(self, connect: Callable[[], KafkaProducer]) -> None:
+        self._connect = connect
+        self._client = connect()
+        self._timed_out = False
         self._failure: Exception | None = None
 
     def send(self, append: Append, delivered: Delivered | None = None) -> None:
+        self._renew()
+        client = self._client
+
         def report(error: KafkaError | None, _: Message) -> None:
+            if error and error.code() == KafkaError._MSG_TIMED_OUT and client is self._client:
+                self._timed_out = True
             failure = translated(error, f"delivering to {append.place.topic}") if error else None
             self._failure = self._failure or failure
             if delivered:
@@ -115,6 +128,13 @@ class KafkaLogProducer:
 
     def poll(self) -> None:
         self._client.poll(0)
+        self._renew()
+
+    def _renew(self) -> None:
+        if self._timed_out:
+            old, self._client, self._timed_out = self._client, self._connect(), False
+            old.purge()
+            old.flush(PURGED_S)
 
     def flush(self, timeout_s: float) -> None:
         left = self._client.flush(timeout_s)

@@ -3,13 +3,15 @@ for as long as its session lasts."""
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from infra.local.kafka import RunningBroker
 from tests.contract.clusters import PATIENCE_S, KafkaCluster, Member, drive, read, write
+from topics.kafka import KafkaLogProducer
 from topics.log import Append, Place, Position
 
 
@@ -131,3 +133,44 @@ def test_a_header_that_is_null_is_none_at_all(broker: RunningBroker) -> None:
     reader.add(place, 0)
     assert [record.headers for record in read(reader, 1)] == [(("own", b"1"),)]
     reader.close()
+
+
+class Standing:
+    """A client whose records time out once it is told so, and which says so again of none."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def produce(self, topic: str, value: bytes, key: bytes, partition: int, on_delivery: Any) -> None:
+        self.sent.append(on_delivery)
+
+    def purge(self) -> None:
+        self.fails(KafkaError._PURGE_QUEUE)
+
+    def poll(self, timeout_s: float) -> None: ...
+
+    def flush(self, timeout_s: float) -> int:
+        return len(self.sent)
+
+    def fails(self, code: int, count: int | None = None) -> None:
+        failing, self.sent = self.sent[:count], self.sent[len(self.sent[:count]) :]
+        for report in failing:
+            report(KafkaError(code), None)
+
+
+def test_a_producer_whose_record_has_timed_out_fails_all_it_holds_and_goes_on_with_another_client() -> None:
+    clients: list[Standing] = []
+
+    def connect() -> Any:
+        clients.append(Standing())
+        return clients[-1]
+
+    producer, failures = KafkaLogProducer(connect), list[bool]()
+    for _ in range(3):
+        producer.send(Append(Place("t", 0), b"k", b"v"), lambda failure: failures.append(failure is not None))
+    clients[0].fails(KafkaError._MSG_TIMED_OUT, 1)
+    assert (failures, len(clients)) == ([True], 1)
+    producer.poll()
+    assert (failures, len(clients)) == ([True, True, True], 2)
+    producer.send(Append(Place("t", 0), b"k", b"v"))
+    assert [len(client.sent) for client in clients] == [0, 1]
