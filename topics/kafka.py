@@ -88,7 +88,7 @@ class KafkaLog:
 
 
 class KafkaLogProducer:
-    """librdkafka's idempotent producer may stand still for ever once a record has timed out, as over a broker's restart.
+    """librdkafka's idempotent producer may stand still for ever once a record has timed out, as when a broker restarts.
     All that it holds fails then too, and another client takes its place.
     """
 
