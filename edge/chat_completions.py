@@ -25,7 +25,7 @@ from edge.errors import ApiError, BadRequest, NotFound, NotNow, error_body, erro
 from edge.frames import data_frame
 from edge.messages import RETRY_AFTER_S, decide, first_reply, refusal
 from edge.rates import tell
-from edge.requests import read_client_key
+from edge.requests import deadline_ms, read_client_key
 from edge.sse import MOST_FRAMES_A_SEND, ReplyResponse, rings
 from edge.tails import SharedView
 from schemas.events import MessagePosted
@@ -78,7 +78,7 @@ def _posted(edge: Edge, caller: Caller, client_key: str, asked: CompletionReques
         text="",
         model=asked.model,
         sampling=asked.asked.drawn(edge.draw_seed()),
-        deadline_ms=max(1, int(asked.deadline_s * 1000)),
+        deadline_ms=deadline_ms(asked.deadline_s),
         on_disconnect="cancel",
         messages=asked.messages,
     )

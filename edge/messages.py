@@ -19,7 +19,7 @@ from edge.bodies import body_of
 from edge.edge import Edge, caller_of, edge_of
 from edge.errors import ApiError, BadRequest, Conflict, Internal, NotNow, OverQuota, shown
 from edge.rates import tell
-from edge.requests import MessageRequest, read_client_key, read_conversation, read_cursor, read_message
+from edge.requests import MessageRequest, deadline_ms, read_client_key, read_conversation, read_cursor, read_message
 from edge.responses import json_response
 from edge.saved import saved_reply, saved_stream
 from edge.sse import EventStream
@@ -86,7 +86,7 @@ def message_posted(
         text=asked.text,
         model=asked.model,
         sampling=asked.asked.drawn(edge.draw_seed()),
-        deadline_ms=max(1, int(asked.deadline_s * 1000)),
+        deadline_ms=deadline_ms(asked.deadline_s),
         on_disconnect=asked.on_disconnect,
         parent=asked.parent,
         system=asked.system,

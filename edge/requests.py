@@ -31,7 +31,7 @@ USUAL_PAGE = 50
 MOST_TITLE_CHARACTERS = 200
 MOST_SYSTEM_CHARACTERS = 32_768
 
-CONVERSATION = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+CONVERSATION = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,128}")  # a URL's path cannot name . and ..
 MESSAGE = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 CLIENT_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 TITLE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -94,12 +94,17 @@ def read_deadline(fields: Mapping[str, Any], defaults: Defaults) -> float:
     return number(fields, "deadline_s", DEADLINE_S, default=defaults.deadline_s)
 
 
+def deadline_ms(deadline_s: float) -> int:
+    """In milliseconds, of which a deadline has at least one."""
+    return max(1, int(deadline_s * 1000))
+
+
 def hash_of(asked: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def read_conversation(text: str) -> ConversationId:
-    if not CONVERSATION.fullmatch(text) or text in (".", ".."):  # which no URL can name
+    if not CONVERSATION.fullmatch(text):
         raise bad("conversation", text, "1 to 128 characters of A-Z a-z 0-9 . _ ~ -, neither . nor ..")
     return ConversationId(text)
 

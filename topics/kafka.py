@@ -99,7 +99,8 @@ class KafkaLogProducer:
         self._failure: Exception | None = None
 
     def send(self, append: Append, delivered: Delivered | None = None) -> None:
-        self._renew()
+        if self._timed_out:
+            self._renew()
         client = self._client
 
         def report(error: KafkaError | None, _: Message) -> None:
@@ -128,13 +129,13 @@ class KafkaLogProducer:
 
     def poll(self) -> None:
         self._client.poll(0)
-        self._renew()
+        if self._timed_out:
+            self._renew()
 
     def _renew(self) -> None:
-        if self._timed_out:
-            old, self._client, self._timed_out = self._client, self._connect(), False
-            old.purge()
-            old.flush(PURGED_S)
+        old, self._client, self._timed_out = self._client, self._connect(), False
+        old.purge()
+        old.flush(PURGED_S)
 
     def flush(self, timeout_s: float) -> None:
         left = self._client.flush(timeout_s)

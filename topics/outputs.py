@@ -148,7 +148,8 @@ class Encoder:
         self._sequence = count()
 
     def append(self, output: Output) -> Append:
-        key, headers = output.key, Headers()
+        key = output.key
+        headers: Headers = ()
         if output.place.topic == catalog.REPLIES:
             key = f"{key}/{self._writer}/{next(self._sequence)}"
         elif output.place.topic == catalog.MESSAGES and isinstance(output.event, ONCE):

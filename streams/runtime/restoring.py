@@ -10,7 +10,7 @@ from streams.stage import Stage
 from topics.log import BRIEFLY_MS, Log, Place
 
 BATCH = 500
-POLL_S = 0.05
+POLL_S = 0.05  # how long a restart waits for what lies there
 
 
 def restore(stage: Stage, changelog: str, places: Collection[Place], log: Log, inbox: Inbox) -> None:

@@ -26,7 +26,7 @@ from typing import NoReturn
 
 from streams.runtime.inbox import Inbox
 from streams.runtime.projecting import Projecting
-from streams.runtime.restoring import restore
+from streams.runtime.restoring import BATCH, POLL_S, restore
 from streams.runtime.watch import Watch, apart
 from streams.stage import NOTHING, Decision, Message, Stage, Wanted
 from topics.errors import DeliveryFailed, Fenced, Unavailable
@@ -34,8 +34,6 @@ from topics.log import Append, Log, Place, Position, Record, Transactions
 from topics.outputs import Encoder, Output
 from topics.schemas import Decoder
 
-BATCH = 500
-POLL_S = 0.05
 # A stage that has a second reader looks at it after a wait that doubles from this on while both are silent.
 SHARED_POLL_S = 0.02
 ANSWER_POLL_S = 0.002

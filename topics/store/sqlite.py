@@ -180,7 +180,8 @@ class SqliteStore:
         connection.create_function("title_of", 1, title_of, deterministic=True)
         connection.create_function("parent_of", 1, lambda record: self._codec.decode(record).turn.parent or "")
         connection.create_function("body_hash_of", 1, lambda record: self._codec.decode(record).body_hash)
-        if self._version() == SCHEMA_VERSION:
+        [mode] = connection.execute("PRAGMA journal_mode").fetchone()
+        if (self._version(), mode) == (SCHEMA_VERSION, "wal"):
             return  # and nothing is written: the file may be locked, or its disk full
         with self._transaction("BEGIN IMMEDIATE"):
             version = self._version()

@@ -188,3 +188,17 @@ def test_what_is_no_branch_is_refused_by_name(body: dict[str, object], param: st
     error = refused(orjson.dumps(body))
     assert error.param == param
     assert "expected" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "expected"), [(0.0005, 1), (1e-9, 1), (0.001, 1), (0.25, 250), (1800, 1_800_000)]
+)
+def test_a_deadline_has_a_millisecond_at_least(deadline_s: float, expected: int) -> None:
+    assert requests.deadline_ms(deadline_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "good"), [("c1", 1), (".", 0), ("..", 0), ("...", 1), (".c", 1), ("", 0), ("c" * 129, 0)]
+)
+def test_a_conversation_is_named_as_a_path_can_name_it(name: str, good: int) -> None:
+    assert bool(requests.CONVERSATION.fullmatch(name)) == bool(good)

@@ -230,3 +230,13 @@ def test_what_is_older_than_is_kept_goes_with_the_next_save(tmp_path: Path) -> N
         store.save([SavedAt(1000, ConversationDeleted(UserId("bob"), C1, 1))])
         assert store.conversations(ADA, 10) == (Conversation(C1, 900, 900, 1, "hello"),)
         assert store.messages(ADA, C1, 10) == (question(900).saved,)
+
+
+def test_a_file_that_was_left_before_its_journal_was_chosen_gets_it(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(SqliteStore(path)), closing(sqlite3.connect(path)):
+        pass
+    with closing(sqlite3.connect(path)) as left:
+        left.execute("PRAGMA journal_mode = DELETE")
+    with closing(SqliteStore(path)) as store:
+        assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
