@@ -36,7 +36,7 @@ def fence_violations(history: History, told: Mapping[ReplyId, Told]) -> Iterator
         return
     for one in told.values():
         for fence in one.fences:
-            for incarnation in fence.serving if not fence.hole else ():
+            for incarnation in _read_of(fence, looks) if not fence.hole else ():
                 before = [beat for beat in beats[incarnation] if beat.at_ms <= fence.at.at_ms]
                 if before and not (
                     _replaced(before, of_slots, fence)
@@ -44,6 +44,13 @@ def fence_violations(history: History, told: Mapping[ReplyId, Told]) -> Iterator
                     or _looked_silent(before, looks, fence)
                 ):
                     yield Violation("fence", one.reply, (fence.at.offset,), f"{incarnation} is fenced", "it lives")
+
+
+def _read_of(fence: Fence, looks: Sequence[Entry]) -> Iterator[str]:
+    """Who had the attempt at the last beat of its supervisor: whoever was given it after that may be unknown to it."""
+    writer = (fence.at.key or b"").decode().split("/")[1]
+    looked_ms = [look.at_ms for look in looks if look.event.incarnation == writer and look.at_ms <= fence.at.at_ms]
+    return (one for one, given_ms in fence.serving.items() if not looked_ms or given_ms <= looked_ms[-1])
 
 
 def _replaced(before: Sequence[Entry], of_slots: Mapping[tuple[str, int], list[Entry]], fence: Fence) -> bool:

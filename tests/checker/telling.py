@@ -26,13 +26,16 @@ END_STATES: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """An attempt that was closed for the next: who had it and since when, and whether its tokens had a hole."""
+    """An attempt that was closed for the next: who had it, each since when, and whether its tokens had a hole."""
 
     at: Entry
     attempt: int
-    serving: tuple[str, ...]
-    given_ms: int
+    serving: dict[str, int]
     hole: bool
+
+    @property
+    def given_ms(self) -> int:
+        return min(self.serving.values(), default=self.at.at_ms)
 
 
 @dataclass
@@ -132,10 +135,11 @@ class Told:
         return self.accepted is not None and self.accepted.checked
 
     def _fence(self, entry: Entry) -> Fence:
-        mine = [given for given in self.given if self.owner in (None, given.event.incarnation)]
-        serving = tuple(dict.fromkeys(given.event.incarnation for given in mine))
-        given_ms = min((given.at_ms for given in mine), default=entry.at_ms)
-        return Fence(entry, self.attempt, serving, given_ms, self.hole)
+        serving: dict[str, int] = {}
+        for given in self.given:
+            if self.owner in (None, given.event.incarnation):
+                serving.setdefault(given.event.incarnation, given.at_ms)
+        return Fence(entry, self.attempt, serving, self.hole)
 
     def _owned(self, event: r.Tokens | r.Finished) -> bool:
         return event.attempt == self.attempt and self.owner is not None and event.incarnation == self.owner

@@ -83,10 +83,21 @@ def test_a_replica_that_beats_must_not_be_fenced() -> None:
 
 @pytest.mark.parametrize(("last_s", "wrong"), [(7.0, False), (9.5, True)])
 def test_one_that_was_silent_when_the_supervisor_last_looked_may_be(last_s: float, wrong: bool) -> None:
-    life = (0.0, accepted(REPLY)), (9.9, dispatched()), (9.95, r.AttemptOpened(2))
+    life = (0.0, accepted(REPLY)), (9.4, dispatched()), (9.95, r.AttemptOpened(2))
     history = with_replicas(told(*life), (beat(ONE), last_s), (SupervisorBeat(SUPERVISOR), 10.0))
     back = replace(history.of(REPLICAS)[-1], offset=1_000, at_ms=T0 + 9_800, event=beat(ONE))
     history = History((*history.entries, back))
+    assert bool(list(fence_violations(history, tell(history.of(REPLIES))))) == wrong
+
+
+@pytest.mark.parametrize(("last_s", "wrong"), [(7.0, False), (20.0, True)])
+def test_one_that_was_given_it_since_the_supervisor_last_looked_may_be_unknown_to_it(
+    last_s: float, wrong: bool
+) -> None:
+    again = replace(dispatched(), incarnation=TWO)
+    life = (0.0, accepted(REPLY)), (9.4, dispatched()), (9.9, again), (9.95, r.AttemptOpened(2))
+    beats = (beat(ONE), last_s), (replace(beat(TWO), slot=1), 20.0), (SupervisorBeat(SUPERVISOR), 10.0)
+    history = with_replicas(told(*life), *beats)
     assert bool(list(fence_violations(history, tell(history.of(REPLIES))))) == wrong
 
 
