@@ -26,14 +26,17 @@ from edge.requests import read_limit, read_title
 from edge.responses import json_response
 from schemas.events import ConversationDeleted, ConversationRenamed, TurnSaved
 from schemas.ids import ConversationId, MessageId, UserId
+from topics.catalog import TURNS
 from topics.errors import TopicsError
+from topics.log import Place
 from topics.store.contract import Conversation, Cursor, Store
 from topics.store.export import exported_conversation, exported_user
 
 T = TypeVar("T")
 
-FRESH_WAIT_S = 0.5
+FRESH_WAIT_S = 0.2
 POLL_EVERY_S = 0.02
+ASK_EVERY_S = 0.2
 
 
 async def list_conversations(request: Request) -> Response:
@@ -65,7 +68,7 @@ def _page(
     """The end of the newest branch, or of the one `through` a message, or what there is `before` a message."""
     line = store.conversation(user, conversation)
     if line is None:
-        raise _unknown()
+        raise _unknown(conversation)
     if before is not None:
         *found, last = store.path(user, conversation, limit + 1, before) or (None,)
         if last is None:
@@ -89,7 +92,7 @@ async def export_conversation(request: Request) -> Response:
     edge, caller, conversation = edge_of(request), caller_of(request), _named(request)
     first, pieces = await _begun(edge, exported_conversation(edge.store, caller.user, conversation))
     if first is None:
-        raise _unknown()
+        raise _unknown(conversation)
     return _download(edge, first, pieces, f"{conversation}.json")
 
 
@@ -126,7 +129,7 @@ async def rename_conversation(request: Request) -> Response:
     def renamed(store: Store) -> Conversation | None:
         line = store.conversation(caller.user, conversation)
         if line is None:
-            raise _unknown()
+            raise _unknown(conversation)
         return line if line.title == title else None
 
     return json_response(_line(await _done(edge, ConversationRenamed(caller.user, conversation, title), renamed)))
@@ -145,12 +148,25 @@ async def delete_conversation(request: Request) -> Response:
 
 
 async def _existing(edge: Edge, user: UserId, conversation: ConversationId) -> None:
-    """Raises NotFound, but not before a conversation that has just begun had time to be saved."""
-    until = time.monotonic() + FRESH_WAIT_S
-    while await edge.stored(lambda store: store.conversation(user, conversation)) is None:
+    """Raises NotFound for what is not there though all is saved that was said until now; NotNow if that takes long."""
+
+    async def shown() -> bool:
+        return await edge.stored(lambda store: store.conversation(user, conversation)) is not None
+
+    if await shown():
+        return
+    await asyncio.sleep(FRESH_WAIT_S)  # a message is accepted a moment before it is on its way to the store
+    turns = Place(TURNS, edge.routes.of_user(user))
+    end = await edge.stored(lambda _: edge.progress.end(turns))
+    until = time.monotonic() + edge.config.accept_timeout
+    while not await edge.stored(lambda _: edge.progress.reached(turns, end)):
+        if await shown():
+            return
         if time.monotonic() > until:
-            raise _unknown()
-        await asyncio.sleep(POLL_EVERY_S)
+            raise NotNow("what was said last is not saved yet; send it again", retry_after_s=1)
+        await asyncio.sleep(ASK_EVERY_S)
+    if not await shown():
+        raise _unknown(conversation)
 
 
 async def _done(edge: Edge, asked: ConversationRenamed | ConversationDeleted, done: Callable[[Store], T | None]) -> T:
@@ -195,8 +211,9 @@ def _named(request: Request) -> ConversationId:
     return ConversationId(request.path_params["conversation"])
 
 
-def _unknown() -> NotFound:
-    return NotFound("no such conversation", code="conversation_not_found")
+def _unknown(conversation: ConversationId) -> NotFound:
+    message = f"no such conversation: {shown(conversation)}; GET /v1/conversations lists the caller's"
+    return NotFound(message, code="conversation_not_found")
 
 
 def _line(conversation: Conversation) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from edge.edge import CATCH_UP_S, Edge, caller_of, edge_of
-from edge.errors import NotFound, NotNow
+from edge.errors import NotFound, NotNow, shown
 from edge.frames import usage
 from edge.requests import read_cursor
 from edge.responses import json_response
@@ -71,9 +71,10 @@ async def _stopped(edge: Edge, shared: SharedView) -> None:
 
 
 def _genuine(edge: Edge, request: Request) -> ReplyId:
-    reply = edge.genuine(request.path_params["reply"])
+    text = request.path_params["reply"]
+    reply = edge.genuine(text)
     if reply is None:
-        raise _unknown()
+        raise _unknown(text)
     return reply
 
 
@@ -83,7 +84,7 @@ async def _found(edge: Edge, user: UserId, reply: ReplyId) -> AsyncIterator[Shar
     with edge.tails.reading(reply) as shared:
         seen = await edge.look_up(shared)
         if seen and shared.view.owner != user:
-            raise _unknown()
+            raise _unknown(reply)
         yield shared if seen else None
 
 
@@ -96,13 +97,13 @@ async def _caught_up(shared: SharedView) -> None:
 async def _saved(edge: Edge, user: UserId, reply: ReplyId) -> SavedReply:
     saved = await saved_reply(edge, user, reply)
     if saved is None:
-        raise _unknown()
+        raise _unknown(reply)
     return saved
 
 
-def _unknown() -> NotFound:
+def _unknown(reply: str) -> NotFound:
     """The same words whether a reply does not exist, is forged, or is somebody else's."""
-    return NotFound("no such reply", code="reply_not_found")
+    return NotFound(f"no such reply: {shown(reply)}", code="reply_not_found")
 
 
 def _body(view: ReplyView) -> dict[str, Any]:

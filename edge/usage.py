@@ -6,8 +6,6 @@ in a home partition. What is told includes all that this caller was accepted bef
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +13,7 @@ from edge.edge import caller_of, edge_of
 from edge.errors import Internal
 from edge.messages import answered
 from edge.responses import json_response
-from schemas.quota_records import Balance, UsageAsked
+from schemas.quota_records import UsageAsked
 from schemas.reply_records import UsageTold
 
 
@@ -28,18 +26,5 @@ async def get_usage(request: Request) -> Response:
         told = shared.view.reply.end
         if not isinstance(told, UsageTold) or told.user != caller.user:
             raise Internal("the usage could not be told", retry_after_s=1)
-    limits = [_limit(balance) for balance in told.balances]
+    limits = [balance.shown() for balance in told.balances]
     return json_response({"plan": told.plan or None, "time_zone": told.time_zone, "limits": limits})
-
-
-def _limit(balance: Balance) -> dict[str, Any]:
-    return {
-        "model": balance.model,
-        "what": balance.what,
-        "window": balance.window or None,
-        "limit": balance.limit,
-        "used": balance.used,
-        "reserved": balance.reserved,
-        "remaining": balance.remaining,
-        "reset_ms": balance.reset_ms or None,
-    }

@@ -39,14 +39,15 @@ class Chat:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._http.close()
 
-    def say(self, text: str, show: Callable[[str], None]) -> str:
-        """Posts the text and shows the reply as it comes; returns how it ended. Raises ChatError.
+    def say(self, text: str, show: Callable[[str], None], note: Callable[[str], None]) -> str:
+        """Posts the text and shows the reply as it comes, with a note of what its user would not expect; returns how it
+        ended. Raises ChatError.
 
         An interrupt stops the reply on the server, then goes on to the caller.
         """
         reply = self._post(text)
         try:
-            return self._follow(reply, show)
+            return self._follow(reply, show, note)
         except KeyboardInterrupt:
             self._stop(reply)
             raise
@@ -78,7 +79,7 @@ class Chat:
             refusal = message_of(answer.json())
         raise ChatError(f"no edge takes the message: {', '.join(self.edges)}: {refusal}")
 
-    def _follow(self, reply: str, show: Callable[[str], None]) -> str:
+    def _follow(self, reply: str, show: Callable[[str], None], note: Callable[[str], None]) -> str:
         cursor, gave_up = "", time.monotonic() + PATIENCE
         for edge in self._edges():
             if time.monotonic() > gave_up:
@@ -86,7 +87,9 @@ class Chat:
             try:
                 for event in self._events(f"{edge}/v1/replies/{reply}/events", cursor):
                     cursor, gave_up = event.id or cursor, time.monotonic() + PATIENCE
-                    if event.event == "token":
+                    if event.event == "accepted":
+                        note(instead(event.json()))
+                    elif event.event == "token":
                         show(event.json()["text"])
                     elif event.event == "error":
                         raise ChatError(message_of(event.json()))
@@ -127,6 +130,12 @@ def checked(answer: httpx.Response) -> dict[str, Any]:
 
 def message_of(body: dict[str, Any]) -> str:
     return str(body.get("error", {}).get("message", "the server gave no reason"))
+
+
+def instead(accepted: Mapping[str, Any]) -> str:
+    """Which model answers, where it is not the one that was asked; empty: it is."""
+    asked = accepted.get("asked_model")
+    return f"the limit of {asked} is reached: {accepted['model']} answers" if asked else ""
 
 
 def ended(how: str, body: dict[str, Any]) -> str:

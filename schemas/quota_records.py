@@ -7,6 +7,7 @@ Amounts are integers. A limit counts one of `requests`, `input`, `output` (token
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from schemas.ids import ReplyId, UserId
 
@@ -86,6 +87,19 @@ class Balance:
     @property
     def remaining(self) -> int:
         return max(0, self.limit - self.used - self.reserved)
+
+    def shown(self) -> dict[str, Any]:
+        """As JSON has it: at GET /v1/usage and of `laneway usage --json`."""
+        return {
+            "model": self.model,
+            "what": self.what,
+            "window": self.window or None,
+            "limit": self.limit,
+            "used": self.used,
+            "reserved": self.reserved,
+            "remaining": self.remaining,
+            "reset_ms": self.reset_ms or None,
+        }
 
 
 @dataclass(frozen=True, slots=True)

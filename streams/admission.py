@@ -256,5 +256,7 @@ def _conflict(message: MessagePosted) -> Rejected:
 
 def busy(kept: ConversationKept) -> Rejected:
     """The refusal of a message that came while another one is being answered."""
-    detail = f"conversation {kept.conversation!r} still waits for {kept.open_reply or 'its history'}"
+    detail = (
+        f"conversation {kept.conversation!r} still waits for {kept.open_reply or 'its history'}: send it again then"
+    )
     return Rejected("conversation_busy", detail, BUSY_PATIENCE_MS, kept.open_reply)

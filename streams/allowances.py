@@ -28,6 +28,7 @@ from schemas.quota_records import (
     UsageAsked,
 )
 from schemas.reply_records import Rejected, UsageTold
+from streams.bounds import check_name
 from streams.quota import Request, Rules, Short, balances, reserve, settle
 from streams.windows import LONGEST_MS, window_of, zone_of
 from topics.catalog import DAY, INTAKE_STATE
@@ -200,6 +201,7 @@ def check_limits(limits: tuple[Limit, ...], time_zone: str) -> None:
     if len(limits) > MOST_LIMITS:
         raise ValueError(f"{len(limits)} limits: expected at most {MOST_LIMITS}")
     for limit in limits:
+        check_name("a limit's model", limit.model)
         if limit.what not in COUNTED:
             raise ValueError(f"{limit.what!r}: expected one of {', '.join(COUNTED)}")
         if not 0 <= limit.most <= MOST_AMOUNT:

@@ -27,6 +27,12 @@ def check_size(size: int) -> None:
         raise ValueError(f"a record of {size} bytes, more than {MOST_RECORD_BYTES}")
 
 
+def check_name(field: str, name: str, least: int = 1) -> None:
+    """Raises ValueError for what is no name in a record."""
+    if not least <= (length := len(name.encode())) <= LONGEST_NAME_BYTES:
+        raise ValueError(f"{field} has {length} bytes, expected {least} to {LONGEST_NAME_BYTES}")
+
+
 def check_posted(posted: MessagePosted) -> None:
     """Raises ValueError for what no edge has written."""
     names = {
@@ -40,8 +46,7 @@ def check_posted(posted: MessagePosted) -> None:
         "parent": posted.parent or "",
     }
     for field, name in names.items():
-        if (length := len(name.encode())) > LONGEST_NAME_BYTES:
-            raise ValueError(f"{field} has {length} bytes, more than {LONGEST_NAME_BYTES}")
+        check_name(field, name, least=0)
     if not 0 < posted.deadline_ms <= LONGEST_DEADLINE_MS:
         raise ValueError(f"deadline_ms={posted.deadline_ms}: expected 1 to {LONGEST_DEADLINE_MS}")
     if (stops := sum(map(len, posted.sampling.stop))) > MOST_STOP_CHARACTERS:

@@ -9,11 +9,11 @@ from schemas.events import ConversationDeleted, ConversationRenamed, TurnSaved
 from streams.stage import NOTHING, Decision, Message, Stage
 from topics.catalog import TURNS
 from topics.log import Place, Position
-from topics.store.contract import check_savable
+from topics.store.contract import SAVED_BY, check_savable
 
 
 class History(Stage):
-    name = "history"
+    name = SAVED_BY
     inputs = (TURNS,)
 
     def __init__(self, anew: bool = False) -> None:

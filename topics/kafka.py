@@ -16,7 +16,7 @@ from topics.catalog import LARGEST_RECORD
 from topics.config import KafkaConfig
 from topics.errors import DeliveryFailed
 from topics.kafka_consumers import KafkaGroupConsumer, KafkaMembership, KafkaReader, Members, partitions_of
-from topics.kafka_errors import LIBRDKAFKA, MISSING, REQUEST_TIMEOUT_S, errors, translated
+from topics.kafka_errors import LIBRDKAFKA, MISSING, REQUEST_TIMEOUT_S, asked, errors, translated
 from topics.log import HOLD_MS, Append, Delivered, Place, Position, Rebalance
 
 PRODUCER = {
@@ -77,6 +77,17 @@ class KafkaLog:
         isolation = "read_committed" if committed_only else "read_uncommitted"
         settings = {"group.id": "laneway.readers", "isolation.level": isolation, "fetch.wait.max.ms": hold_ms}
         return KafkaReader(lambda: Consumer(self._connection | CONSUMER | settings))
+
+    def committed(self, group: str, place: Place) -> int | None:
+        bystander = Consumer(self._connection | {"group.id": f"laneway.{group}"})
+        try:
+            [found] = asked(
+                f"asking where {group} is in {place}",
+                lambda: bystander.committed([TopicPartition(*place)], REQUEST_TIMEOUT_S),
+            )
+        finally:
+            bystander.close()
+        return found.offset if found.offset >= 0 else None
 
     def partitions(self, topic: str) -> int:
         client = KafkaProducer(self._connection)

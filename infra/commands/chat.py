@@ -40,8 +40,8 @@ def chat(
     with talk:
         try:
             if text is not None:
-                tell_end(talk.say(text, show), max_tokens)
-                typer.echo(f"(go on with --conversation {talk.conversation})", err=True)
+                tell_end(talk.say(text, show, note), max_tokens)
+                note(f"go on with --conversation {talk.conversation}")
             else:
                 loop(talk, max_tokens)
         except ChatError as error:
@@ -83,7 +83,7 @@ def loop(talk: Chat, max_tokens: int) -> None:
         if not line:
             continue
         try:
-            tell_end(talk.say(line, show), max_tokens)
+            tell_end(talk.say(line, show, note), max_tokens)
         except KeyboardInterrupt:
             say("\n(stopped)")
         except ChatError as error:
@@ -92,7 +92,12 @@ def loop(talk: Chat, max_tokens: int) -> None:
 
 def tell_end(how: str, max_tokens: int) -> None:
     if how == "length":
-        typer.echo(f"(cut at {max_tokens} tokens; --max-tokens allows more)", err=True)
+        note(f"cut at {max_tokens} tokens; --max-tokens allows more")
+
+
+def note(text: str) -> None:
+    if text:
+        typer.echo(f"({text})", err=True)
 
 
 def show(text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from infra.commands.terminal import fail, say
+from infra.commands.terminal import fail, named, say
 from infra.config import KeysConfig
 from infra.local.errors import KeysError
 from schemas.settings import load
@@ -40,6 +40,8 @@ def add(
         raise typer.BadParameter(f"--plan {plan!r}: expected a plan's name, such as {', '.join(sorted(TIER_OF_PLAN))}")
     if plan not in TIER_OF_PLAN:
         typer.echo(f"plan {plan} is free until `laneway plans apply` has made it known", err=True)
+    named(user)
+    named(account or user, "account")
     if not user.strip() or not (account or user).strip():
         raise typer.BadParameter("a user and an account have a name")
     key, now = new_key(), int(time.time())

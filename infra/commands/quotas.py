@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.commands.log import cluster
-from infra.commands.terminal import fail, say
+from infra.commands.terminal import fail, named, say
 from schemas.ids import UserId
 from schemas.quota_records import EACH_MODEL, Balance, Limit, LimitSet, Plan, PlansLoaded
 
@@ -69,6 +69,7 @@ def set_limits(
     from infra.plans import BadPlans, read_limit
     from streams.allowances import check_limits
 
+    named(user)
     try:
         own = LimitSet(UserId(user), tuple(map(read_limit, words or ())), time_zone)
         check_limits(own.limits, time_zone or "UTC")
@@ -84,6 +85,7 @@ def set_limits(
 @limits.command()
 def clear(user: USER) -> None:
     """Take a user's own limits and time zone back: only those of the plan hold."""
+    named(user)
     asking = connected()
     asking.write([asking.routes.message(UserId(user), LimitSet(UserId(user), ()))])
     say(f"{user}: the limits of the plan")
@@ -97,12 +99,15 @@ def usage(
     """Show what a user has used, holds for running replies and has left, of every limit."""
     from topics.errors import TopicsError
 
+    named(user)
+    named(plan, "plan", least=0)
     try:
         told = connected().usage(UserId(user), plan)
     except TopicsError as error:
         fail(error)
     if as_json:
-        say(json.dumps(asdict(told)))
+        limits = [balance.shown() for balance in told.balances]
+        say(json.dumps({"user": user, "plan": told.plan or None, "time_zone": told.time_zone, "limits": limits}))
         return
     if not told.balances:
         say(f"{user} has no limits")
@@ -130,7 +135,8 @@ def rows(balances: Iterable[Balance], time_zone: str) -> Iterable[tuple[str, ...
 def shown_plan(plan: Plan) -> str:
     past = f"past a limit {plan.mini} answers" if plan.mini else "past a limit nothing answers"
     head = f"{plan.name}: tier {plan.tier}, {past}, days and months in {plan.time_zone}"
-    return "\n".join((head, *(f"  {shown_limit(limit)}" for limit in plan.limits)))
+    counted = f"  {plan.default_max_tokens} tokens are reserved where none are asked for; of a cached one counts "
+    return "\n".join((head, f"{counted}{plan.cached_percent}%", *(f"  {shown_limit(limit)}" for limit in plan.limits)))
 
 
 def shown_limit(limit: Limit) -> str:

@@ -9,18 +9,22 @@ from dataclasses import dataclass, replace
 from schemas.codec import CodecError
 from schemas.events import GenerateRequested, HistoryLoaded, Origin
 from schemas.reply_records import Failed
+from streams.active import KEPT_IDLE_MS
 from streams.admission import MOST_KEYS
 from streams.bounds import LONGEST_NAME_BYTES, MOST_SYSTEM_BYTES, newest_turns
 from streams.runtime.requests import Requests
 from streams.stage import ContinuationWanted, HistoryWanted, Wanted
-from topics.catalog import DAY, LARGEST_REQUEST
+from topics.catalog import DAY, LARGEST_REQUEST, MINUTE, TURNS
 from topics.errors import Unavailable
 from topics.log import Place, Record
 from topics.outputs import Output, Routes
 from topics.schemas import Decoder
 from topics.store.contract import Store
+from topics.store.progress import Progress
 
 KEYS_REMEMBERED_MS = DAY
+# What is older the store must have: intake forgets nothing sooner, and has written it by then.
+FORGOTTEN_MS = KEPT_IDLE_MS - MINUTE
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Effects:
 
     requests: Requests
     store: Store
+    progress: Progress
     decoder: Decoder
     routes: Routes
     limit_tokens: int
@@ -41,16 +46,20 @@ class Effects:
         return self._continuation(wanted)
 
     def _history(self, wanted: HistoryWanted) -> Output:
-        since, conversation = self.now_ms() - KEYS_REMEMBERED_MS, (wanted.user, wanted.conversation)
+        now_ms, conversation = self.now_ms(), (wanted.user, wanted.conversation)
+        since = now_ms - KEYS_REMEMBERED_MS
         try:
+            turns = Place(TURNS, self.routes.of_user(wanted.user))
+            if not self.progress.has_all_before(turns, now_ms - FORGOTTEN_MS):
+                raise Unavailable("the store has not been told yet what intake has forgotten")
             if wanted.deleted_ms > (self.store.deleted_ms(*conversation) if wanted.deleted_ms else 0):
                 raise Unavailable("the store has not heard yet that the conversation was deleted")
             history = self.store.history(*conversation, self.limit_tokens, since, wanted.leaf)
-            turns = newest_turns(history.turns, self.limit_tokens)
+            newest = newest_turns(history.turns, self.limit_tokens)
             keys = tuple(key for key in history.keys if len(key.key) <= LONGEST_NAME_BYTES)[-MOST_KEYS:]
             found = history.found
             system = history.system if len(history.system.encode()) <= MOST_SYSTEM_BYTES else ""
-            loaded = HistoryLoaded(*conversation, True, turns, keys, wanted.leaf, found, system, wanted.deleted_ms)
+            loaded = HistoryLoaded(*conversation, True, newest, keys, wanted.leaf, found, system, wanted.deleted_ms)
         except Unavailable:
             loaded = HistoryLoaded(*conversation, False, (), (), wanted.leaf, deleted_ms=wanted.deleted_ms)
         return self.routes.message(wanted.user, loaded)

@@ -104,6 +104,7 @@ def test_each_group_has_its_own_positions(cluster: Cluster) -> None:
     drive([other], lambda: len(other.records) == 2)
     assert values(other.records) == [b"0", b"1"]
     assert other.consumer.committed([place]) == {}
+    assert [cluster.log.committed(f"{topic}-{name}", place) for name in ("one", "other", "nobody")] == [2, None, None]
     for member in (one, other):
         member.consumer.close()
 

@@ -28,6 +28,7 @@ from tests.unit.streams.staged import answers, events, posted
 from topics.catalog import generate_topic
 from topics.schemas import Decoder
 from topics.store.contract import SavedAt
+from topics.store.progress import Progress
 from topics.store.sqlite import SqliteStore
 
 CONTEXT = 2048
@@ -122,7 +123,7 @@ def saved(tokenizer: ChatTokenizer, n: int, user: str = "alice") -> TurnSaved:
 
 def effects(pipeline: Pipeline, store: SqliteStore) -> Effects:
     decoder, context = Decoder(pipeline.log, CODEC), pipeline.tokenizer.context
-    return Effects(Requests(pipeline.log), store, decoder, pipeline.routes, context, lambda: 0)
+    return Effects(Requests(pipeline.log), store, Progress(pipeline.log), decoder, pipeline.routes, context, lambda: 0)
 
 
 def test_after_ten_thousand_turns_a_prompt_is_within_its_budget(pipeline: Pipeline, huge: SqliteStore) -> None:

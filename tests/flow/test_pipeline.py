@@ -43,6 +43,7 @@ from tests.unit.streams.staged import SIZES, posted, reply_id
 from topics.catalog import DEAD_LETTERS, TURNS, USAGE, generate_topic
 from topics.schemas import Decoder
 from topics.store.contract import SavedAt
+from topics.store.progress import Progress
 from topics.store.sqlite import SqliteStore
 
 TEXT = "say it: né"
@@ -61,7 +62,15 @@ class Pipeline(Cell):
         self.tokenizer, self.store = tokenizer, store
         self.replicas: dict[int, tuple[Replica, Beats]] = {}
         self.starts = count(1)
-        self._effects = Effects(Requests(self.log), store, Decoder(self.log, CODEC), self.routes, tokenizer.context)
+        self._effects = Effects(
+            Requests(self.log),
+            store,
+            Progress(self.log),
+            Decoder(self.log, CODEC),
+            self.routes,
+            tokenizer.context,
+            lambda: self.now_ms,
+        )
         self._stages: dict[str, Callable[[], Stage]] = {
             "intake": lambda: Intake({tokenizer.name: Model(tokenizer, "main")}, self.routes),
             "router": lambda: Router("main", 100, self.routes),

@@ -202,7 +202,7 @@ def test_the_commands_show_what_holds_and_what_was_used(metered: MendedStack) ->
         dora.follow(decided(dora, "shown", 0, "shown").json()["reply"])
         metered.until(lambda: limit_of(dora, "requests")["used"] == 1)
     told = json.loads(command(metered, "usage", "dora", "--json"))
-    [requests] = [b for b in told["balances"] if b["what"] == "requests" and b["model"] != "mini"]
+    [requests] = [b for b in told["limits"] if b["what"] == "requests" and b["model"] != "mini"]
     assert (requests["used"], requests["window"], told["time_zone"]) == (1, "month", "Asia/Tokyo")
     assert "requests=7/month" in command(metered, "usage", "dora")
     metered.until(lambda: f"tokens={LIMIT}/7d" in shown_plans(metered))

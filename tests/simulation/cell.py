@@ -30,6 +30,7 @@ from tests.simulation.surroundings import CODEC, Surroundings, Unmeasured
 from topics.catalog import REPLICAS
 from topics.schemas import Decoder
 from topics.store.contract import SavedAt, Store
+from topics.store.progress import Progress
 
 DRAIN_MS = 300
 FOR_EVER = -1
@@ -56,6 +57,7 @@ class StageProcess(Process):
         effects = Effects(
             Requests(log),
             cast(Store, around.store),
+            Progress(log),
             Decoder(log, CODEC),
             around.routes,
             around.tokenizer.context,

@@ -8,7 +8,7 @@ from schemas import reply
 from streams import active, admission, allowances, intake, router, settlement, snapshots, supervisor, writers
 from streams import edges as seen_edges
 from streams import replicas as seen_replicas
-from streams.runtime import runner
+from streams.runtime import effects, runner
 from tests.simulation.clients import Ask
 from tests.simulation.mutation import Mutant
 from tests.simulation.plan import EDGE_ROLES, Fault, Plan, plan_of
@@ -247,6 +247,14 @@ OF_WRITERS = (
         found_by=DELETED_TWICE_AND_A_RESTART_BETWEEN,
     ),
 )
+OF_HISTORY = (
+    Mutant(
+        "believes a store that is behind",
+        (effects.Effects, "_history"),
+        ("if not self.progress", "if False and not self.progress"),
+        found_by=84,
+    ),
+)
 OF_BRANCHES = (
     Mutant(
         "goes on from the newest message whatever was chosen",
@@ -270,6 +278,7 @@ MUTANTS = (
     *OF_THE_FOLD,
     *OF_THE_LEDGER,
     *OF_WRITERS,
+    *OF_HISTORY,
     *OF_BRANCHES,
     *FOUND_HERE,
     *OF_THE_REST,

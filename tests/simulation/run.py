@@ -41,6 +41,7 @@ EVERY_PATIENCE_MS = 5_000
 REPAIR_MS = 8_000
 TOLD_MS = 600
 DELETING_EVERY_MS = 300
+UNSAVED, SAVED_AGAIN_MS = 0.3, 4_000
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,16 @@ class Run:
             self.world.after(DELETING_EVERY_MS, partial(self._delete, user, asked))
 
     def _come_back(self) -> None:
-        """So much later that intake knows everything from the store: all is asked again, and one thing more."""
+        """So much later that intake knows everything from the store: all is asked again, and one thing more. In some
+        runs what was said last is not in the store by then.
+        """
+        unsaved = self.world.random("unsaved").random() < UNSAVED
+        if unsaved:
+            self._say_unsaved()
         self.world.note("world", f"sleeps for {KEPT_IDLE_MS} ms")
         self.world.now_ms += KEPT_IDLE_MS + 1_000
+        if unsaved:
+            self.world.after(SAVED_AGAIN_MS, self.around.roles["history"].begin)
         for ask in self.plan.asks:
             client = Client(self.world, f"{ask.name}.late", replace(ask, gone_ms=None), self._edges)
             self.clients.append(client)
@@ -141,6 +149,16 @@ class Run:
             self.world.after(late_ms, partial(self._choices.begin, client))
             once_more = replace(ask, name=f"{ask.name}.next", at_ms=3_000, again_ms=(), cuts=(), stop_ms=None)
             self._ask(replace(once_more, gone_ms=None))
+
+    def _say_unsaved(self) -> None:
+        """Nobody saves any more: something is said in every conversation, and saved when everybody has come back."""
+        history = self.around.roles["history"]
+        history.rests = True
+        history.process.die("is killed")
+        for ask in self.plan.asks:
+            unsaved = replace(ask, name=f"{ask.name}.unsaved", text=f"{ask.text}!", at_ms=0, branch="", again_ms=())
+            self._ask(replace(unsaved, cuts=(), stop_ms=None, gone_ms=None))
+        self.world.run(PATIENCE_MS, lambda: all(client.done for client in self.clients))
 
     def _heal(self) -> None:
         self.world.note("world", "heals")

@@ -18,6 +18,7 @@ from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 TITLE_CHARACTERS = 80
 LONGEST_KEY_BYTES = 512
 LATEST_MS = 2**53
+SAVED_BY = "history"  # the group that reads `turns`, and commits what is in the store for good
 
 Saved: TypeAlias = TurnSaved | ConversationRenamed | ConversationDeleted
 

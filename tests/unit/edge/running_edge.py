@@ -29,7 +29,7 @@ from schemas.events import MessagePosted, Origin, pack_ids
 from schemas.ids import Incarnation, ReplyId, assistant_message_id, mint_reply_id, user_message_id
 from schemas.quota_records import UsageAsked
 from schemas.reply import Record
-from topics.catalog import EDGES, MESSAGES, REPLIES, SCHEMAS, Sizes
+from topics.catalog import EDGES, MESSAGES, REPLIES, SCHEMAS, TURNS, Sizes
 from topics.errors import Unavailable
 from topics.log import HOLD_MS, Place
 from topics.log import Record as LogRecord
@@ -124,7 +124,7 @@ class RunningEdge:
     def __init__(self, folder: Path, script: Script = three_tokens, **settings: Any) -> None:
         self.keys = folder / "keys.json"
         write_keys(self.keys, {"alice-key": "alice", "bob-key": "bob"})
-        topics = {MESSAGES: SIZES.users, REPLIES: SIZES.replies, EDGES: 1, SCHEMAS: 1}
+        topics = {MESSAGES: SIZES.users, TURNS: SIZES.users, REPLIES: SIZES.replies, EDGES: 1, SCHEMAS: 1}
         self.log = BreakableLog(topics, lambda: time.time_ns() // 1_000_000)
         self.store = SqliteStore(folder / "store.sqlite")
         self.script = script

@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from infra.chat import ChatError, checked, ended
+from infra.chat import ChatError, checked, ended, instead
 
 
 def test_a_refusal_shows_the_servers_message() -> None:
@@ -22,3 +22,8 @@ def test_an_end_without_a_whole_reply_is_an_error_with_its_reason(how: str) -> N
     with pytest.raises(ChatError, match="deadline"):
         ended(how, {"reason": "deadline"})
     assert ended("finished", {}) == "finished"
+
+
+def test_who_is_answered_by_another_model_is_told() -> None:
+    assert instead({"model": "mini", "asked_model": "large"}) == "the limit of large is reached: mini answers"
+    assert instead({"model": "large"}) == ""

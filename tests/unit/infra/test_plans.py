@@ -111,6 +111,12 @@ def test_a_word_that_is_no_limit_is_refused(text: str) -> None:
         (("limits", "set", "alice"), "nothing to set"),
         (("limits", "set", "alice", "tokens=5"), "tokens=5: expected an amount and a window"),
         (("limits", "set", "alice", "--time-zone", "Mars"), "time zone 'Mars'"),
+        (("limits", "set", "a" * 513, "replies=1"), "user has 513 bytes, expected 1 to 512"),
+        (("limits", "set", "alice", f"{'m' * 513}:replies=1"), "model has 513 bytes"),
+        (("limits", "clear", ""), "user has 0 bytes"),
+        (("usage", "a" * 513), "user has 513 bytes"),
+        (("usage", "alice", "--plan", "p" * 513), "plan has 513 bytes"),
+        (("keys", "add", "a" * 513), "user has 513 bytes"),
     ],
 )
 def test_a_command_that_cannot_be_done_says_why_before_it_asks_for_a_cluster(

@@ -1,14 +1,16 @@
 """What the shell answers: a continuation of the request that was named, or the reply's end; history that fits."""
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from schemas.events import ClientKey, GenerateRequested, HistoryLoaded, Origin
+from schemas.events import ClientKey, GenerateRequested, HistoryLoaded, Origin, TurnSaved
 from schemas.ids import MessageId
 from schemas.reply_records import Failed
+from streams.active import KEPT_IDLE_MS
 from streams.bounds import LONGEST_NAME_BYTES, MOST_SYSTEM_BYTES, MOST_TURNS_BYTES
 from streams.runtime.effects import Effects
 from streams.runtime.requests import Requests
@@ -20,6 +22,7 @@ from topics.log import Place, Record
 from topics.memory import MemoryReader
 from topics.schemas import Decoder
 from topics.store.contract import History
+from topics.store.progress import Progress
 
 PAID = generate_topic("main", "paid")
 NOWHERE = [
@@ -32,7 +35,7 @@ NOWHERE = [
 
 
 def effects(cell: Cell, store: Any = None) -> Effects:
-    return Effects(Requests(cell.log), store, Decoder(cell.log, CODEC), cell.routes, 512)
+    return Effects(Requests(cell.log), store, Progress(cell.log), Decoder(cell.log, CODEC), cell.routes, 512)
 
 
 @pytest.fixture
@@ -105,6 +108,18 @@ def test_history_is_cut_to_what_a_record_holds(cell: Cell) -> None:
     loaded = effects(cell, store).perform(HistoryWanted(message.user, message.conversation)).event
     assert isinstance(loaded, HistoryLoaded) and loaded.available
     assert (loaded.turns, loaded.keys) == (tuple(turns[-2:]), keys[:1])
+
+
+@pytest.mark.parametrize(("ago_ms", "available"), [(0, True), (KEPT_IDLE_MS, False)])
+def test_a_store_that_lacks_what_intake_has_forgotten_is_not_believed(cell: Cell, ago_ms: int, available: bool) -> None:
+    """Nobody has saved a turn that was said so long ago."""
+    cell.now_ms = time.time_ns() // 1_000_000 - ago_ms
+    message = posted(1)
+    said = TurnSaved(message.user, message.conversation, turn("user", (1,)), message.reply, "tiny", cell.now_ms)
+    cell.write(cell.routes.turn(said))
+    store = SimpleNamespace(history=lambda *_: History((), ()))
+    loaded = effects(cell, store).perform(HistoryWanted(message.user, message.conversation)).event
+    assert loaded.available == available
 
 
 @pytest.mark.parametrize(("deleted_ms", "available"), [(0, True), (5, True), (6, False)])
