@@ -12,8 +12,8 @@ from torch.nn.functional import linear, pad
 
 from engine.ops.contract import Ops
 
-# One row alone takes another kernel than many: oneDNN's for 1, MKL's for fewer than 11.
-_MIN_ROWS = {"packed": 2, "torch": 16}
+_MIN_ROWS = 2  # oneDNN takes another kernel for one row alone
+_ROWS = 16  # MKL adds in an order that depends on how many rows there are: they are always as many
 _TOGETHER = 32  # outputs whose weights lie together in a tile
 _MOST, _SMALLEST = 127, 1e-30
 
@@ -23,20 +23,17 @@ class Linear:
 
     def __init__(self, weight: Tensor, *, packed: bool = True) -> None:
         self.kernel = "packed" if packed and weight.device.type == "cpu" and packs(weight.dtype) else "torch"
-        self._min_rows = _MIN_ROWS[self.kernel]
         self._weight = _pack(weight) if self.kernel == "packed" else weight
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.shape[0]
-        if rows < self._min_rows:
-            return self._multiply(pad(x, (0, 0, 0, self._min_rows - rows)))[:rows]
-        return self._multiply(x)
-
-    def _multiply(self, x: Tensor) -> Tensor:
         if self.kernel == "torch":
-            return linear(x, self._weight)
+            whole = pad(x, (0, 0, 0, -rows % _ROWS))
+            return torch.cat([linear(some, self._weight) for some in whole.split(_ROWS)])[:rows]
+        if rows < _MIN_ROWS:
+            x = pad(x, (0, 0, 0, _MIN_ROWS - rows))
         product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._weight, None, "none", [], "")
-        return product
+        return product[:rows]
 
 
 class TiledLinear:
