@@ -162,7 +162,7 @@ class Router(Stage):
     def _send(self, message: Message, replicas: Sequence[ReplicaBeat]) -> tuple[Output, Output]:
         request: GenerateRequested = message.event
         names = packed_prefix_hashes(request.prompt + request.accepted, request.account)
-        beat = self._choose(replicas, names)
+        beat = self._choose([beat for beat in replicas if not _gave_up(beat, request.reply)] or replicas, names)
         origin = Origin(message.place.topic, message.place.partition, message.offset)
         dispatched = Dispatched(request.attempt, f"{beat.pool}/{beat.slot}", beat.incarnation, origin)
         assigned = GenerateAssigned(beat.incarnation, origin, request)
@@ -192,6 +192,11 @@ class Router(Stage):
     def position(self, place: Place, offset: int) -> Position:
         backlog = self._backlog[place]
         return Position(backlog[0].offset if backlog else offset)
+
+
+def _gave_up(beat: ReplicaBeat, reply: ReplyId) -> bool:
+    """Whether it says that it has dropped the reply: it may drop it again for the same reason."""
+    return any(drop.reply == reply for drop in beat.dropped)
 
 
 def _places(beat: ReplicaBeat) -> int:

@@ -29,7 +29,7 @@ class Linear:
         rows = x.shape[0]
         if self.kernel == "torch":
             whole = pad(x, (0, 0, 0, -rows % _ROWS))
-            return torch.cat([linear(some, self._weight) for some in whole.split(_ROWS)])[:rows]
+            return torch.cat([linear(some, self._weight) for some in torch.split(whole, _ROWS)])[:rows]
         if rows < _MIN_ROWS:
             x = pad(x, (0, 0, 0, _MIN_ROWS - rows))
         product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._weight, None, "none", [], "")

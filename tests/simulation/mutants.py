@@ -49,7 +49,7 @@ OF_THE_STAGES = (
         "lets a request leave before Accepted",
         (intake.Intake, "_decision"),
         ("Decision(tuple(first), tuple(then))", "Decision(tuple(then), tuple(first))"),
-        found_by=24,
+        found_by=71,
     ),
     Mutant("ignores client keys", (admission, "repeated"), ("if used is None:", "if True:"), found_by=0),
     Mutant(
@@ -142,13 +142,13 @@ OF_THE_FOLD = (
             "return Verdict.REPEAT if record.first + len(record.texts) - 1 <= known else Verdict.COUNTED",
             "del reply.ids[record.first - 1 :], reply.texts[record.first - 1 :]; return Verdict.COUNTED",
         ),
-        found_by=128,
+        found_by=198,
     ),
     Mutant(
         "takes tokens of who does not own the attempt",
         (reply, "_by_owner"),
         ("if reply.owner != record.incarnation:", "if False:"),
-        found_by=70,
+        found_by=342,
     ),
     Mutant(
         "ends as abandoned although a listener came back",

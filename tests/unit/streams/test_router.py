@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.events import ReplicaBeat, SupervisorBeat
+from schemas.events import AttemptDropped, ReplicaBeat, SupervisorBeat
 from schemas.ids import Incarnation, ReplyId
 from schemas.reply_records import Dispatched, Failed, Shed
 from streams.replicas import BEAT_AFTER_S, SILENT_BEATS, STUCK_LEAST_S
@@ -52,6 +52,14 @@ def test_the_one_with_the_most_room_is_chosen(router: Routed) -> None:
     router.beat(beat(TWO, slot=1, capacity=4))
     slots = [slot for n in range(6) for slot, _ in sent(router.ask(n))]
     assert slots == [1, 1, 0, 1, 0, 1]
+
+
+def test_who_has_dropped_a_reply_is_given_it_again_only_if_nobody_else_has_room(router: Routed) -> None:
+    router.beat(replace(beat(ONE, slot=0, capacity=9), dropped=(AttemptDropped(reply_id(1), 1),)))
+    router.beat(beat(TWO, slot=1, capacity=1, running=1))
+    assert sent(router.ask(1, "resume")) == [(1, reply_id(1))]
+    assert sent(router.ask(2)) == [(0, reply_id(2))]
+    assert sent(router.ask(1, "resume")) == [(0, reply_id(1))]
 
 
 def test_a_beat_does_not_free_what_it_has_not_read(router: Routed) -> None:
