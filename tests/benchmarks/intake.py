@@ -19,6 +19,7 @@ import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
+from uuid_utils import uuid7
 
 from infra.local.model import fetch
 from infra.local.up import ensure_topics
@@ -116,7 +117,7 @@ class Bench:
         codec = Codec()
         publish(self._log, codec)
         self._codec, self._routes = codec, Routes(config.sizes)
-        self._encoder = Encoder(codec, config.sizes, Incarnation("bench"))
+        self._encoder = Encoder(codec, config.sizes, Incarnation(f"bench-{uuid7().hex}"))
         self._producer = self._log.producer(60.0)
         self._reader = self._follow(config.replies)
         environ = {
