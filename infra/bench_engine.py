@@ -15,9 +15,10 @@ from itertools import pairwise
 
 from engine.engine import Engine
 from engine.runner import Sampled
-from engine.sequence import Sequence
+from engine.sequence import Sequence, blocks_for
 from schemas.events import Sampling
 from schemas.ids import ReplyId
+from schemas.prefix import BLOCK_TOKENS
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class Workload:
     prompt: int = 320
     shared: int = 256
     output: int = 64
+
+    @property
+    def blocks(self) -> int:
+        """Of keys and values that all of it takes at once."""
+        shared = self.shared // BLOCK_TOKENS
+        return shared + self.requests * (blocks_for(self.prompt + self.output) - shared)
 
     def sequences(self, vocabulary: int) -> list[Sequence]:
         """Nothing is in common with another Workload's, so that its cache does not help."""

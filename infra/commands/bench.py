@@ -8,7 +8,7 @@ import platform
 import resource
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,23 +24,24 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).parents[2]
 PEERS = CHECKOUT / "tests" / "benchmarks" / "peers"
-WORKLOADS = ("shared", "mix", "long")
+WORKLOADS = ("shared", "mix", "long", "pressed")
 
 
 def bench_engine(
     workload: Annotated[
-        str, typer.Option(help="shared: all at once; mix: lengths and arrivals at random; long.")
+        str, typer.Option(help="shared: all at once; mix: lengths and arrivals at random; long; pressed.")
     ] = "shared",
     requests: Annotated[str, typer.Option(help="How many; one run each.")] = "1,8,16",
     output: Annotated[int, typer.Option(min=2, help="Tokens of each reply.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
-    peer: Annotated[str, typer.Option(help="Measure another engine in turn: vllm.")] = "",
+    peer: Annotated[str, typer.Option(help="Measure another engine in turn: vllm, llama.cpp.")] = "",
     rounds: Annotated[int, typer.Option(min=1, help="With --peer: how often each runs.")] = 5,
 ) -> None:
     """Measure the engine alone: N requests at once, 320 prompt tokens of which 256 are shared, greedy.
 
     `--workload mix` draws lengths and arrivals at random; `long` compares the first token of a cached conversation of
-    2,000 tokens and 300 new ones with that of a cold one; `--peer` installs another engine in an environment of its
+    2,000 tokens and 300 new ones with that of a cold one; `pressed` runs with half the blocks of keys and values that
+    the requests want, and beside it with all; `--peer` installs another engine in an environment of its
     own, and writes a table and a plot to .laneway/peers/figures.
     It runs as a replica's settings say (LANEWAY_MODEL, LANEWAY_THREADS, LANEWAY_MAX_RUNNING, ...), without Kafka.
     """
@@ -74,7 +75,14 @@ def bench_engine(
         _report_long(seconds, where, as_json)
         return
     with _progress(as_json) as progress:
-        figures = [_run(engine, progress, workload, count, output, tokenizer.vocabulary) for count in counts]
+        if workload == "pressed":
+            figures = []
+            for count in counts:
+                for blocks in (Workload(count, output=output).blocks * share // 2 for share in (2, 1)):
+                    engine = make_engine(replace(config, kv_blocks=blocks, max_running=count), tokenizer)
+                    figures.append(_run(engine, progress, workload, count, output, tokenizer.vocabulary))
+        else:
+            figures = [_run(engine, progress, workload, count, output, tokenizer.vocabulary) for count in counts]
     _report(figures, where, as_json)
 
 

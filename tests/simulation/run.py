@@ -158,7 +158,9 @@ class Run:
         for ask in self.plan.asks:
             unsaved = replace(ask, name=f"{ask.name}.unsaved", text=f"{ask.text}!", at_ms=0, branch="", again_ms=())
             self._ask(replace(unsaved, cuts=(), stop_ms=None, gone_ms=None))
-        self.world.run(PATIENCE_MS, lambda: all(client.done for client in self.clients))
+        longest_ms = max(ask.deadline_ms for ask in self.plan.asks) + PATIENCE_MS
+        self.world.run(longest_ms, lambda: all(client.done for client in self.clients))
+        self.world.run(QUIET_MS)
 
     def _heal(self) -> None:
         self.world.note("world", "heals")

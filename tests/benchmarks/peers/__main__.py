@@ -27,7 +27,6 @@ from schemas.settings import load
 from schemas.tokenizer import ChatTokenizer
 from tests.benchmarks.peers.compare import Row, Run, Side, alternated, markdown
 from tests.benchmarks.peers.environment import FOLDER, HERE, PEERS, Peer, PeerFailed, Process, install
-from tests.benchmarks.peers.model_folder import hugging_face_folder
 
 # vLLM binds each thread to a core, and so is last where that one is busy; ours are not bound either.
 ENV = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
@@ -60,7 +59,7 @@ def measured(peer: Peer, counts: list[int], rounds: int, output: int) -> tuple[l
     install(peer)
     tokenizer = ChatTokenizer.load(config.model)
     engine = make_engine(config, tokenizer)
-    with Process.of(peer, settings(config, dtype), environment(config)) as process:
+    with Process.of(peer, settings(peer, config, dtype), environment(config)) as process:
         sides = ours(engine, tokenizer.vocabulary), theirs(process, tokenizer.vocabulary)
         for side in sides:
             side(Workload(1, 64, 0, 4))
@@ -68,11 +67,12 @@ def measured(peer: Peer, counts: list[int], rounds: int, output: int) -> tuple[l
     return rows, process.name, engine.fingerprint
 
 
-def settings(config: ReplicaConfig, dtype: str) -> dict[str, object]:
-    """What in_vllm.py reads."""
+def settings(peer: Peer, config: ReplicaConfig, dtype: str) -> dict[str, object]:
+    """What the peer's script reads."""
     return {
-        "folder": str(hugging_face_folder(config.model, FOLDER / "model")),
+        "model": str(peer.model(config.model, dtype)),
         "dtype": dtype,
+        "threads": config.torch_threads,
         "at_once": config.max_running,
         "context": 1024,
     }

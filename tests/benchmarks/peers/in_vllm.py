@@ -12,7 +12,7 @@ from vllm import LLM, SamplingParams  # noqa: E402
 
 if __name__ == "__main__":
     engine = LLM(
-        model=asked["folder"],
+        model=asked["model"],
         dtype=asked["dtype"],
         skip_tokenizer_init=True,
         enforce_eager=True,
