@@ -32,6 +32,11 @@ def ops(name: str) -> Ops:
         return ReferenceOps()
 
 
+def name_of(name: str) -> str:
+    """Of the dtype that `dtype` gives for it."""
+    return name if name != "auto" else str(dtype(name)).removeprefix("torch.")
+
+
 def dtype(name: str) -> torch.dtype:
     """What weights are held in, by its name; `auto`: bfloat16 where the CPU multiplies it, else float32."""
     if name != "auto":

@@ -27,6 +27,7 @@ from rich.table import Table
 
 from engine.config import ReplicaConfig
 from engine.main import SPINS, make_engine
+from engine.ops import choose
 from infra.bench_engine import Workload, measure
 from infra.local.ports import free_ports
 from infra.local.stack import get_status
@@ -94,10 +95,10 @@ def laneway(config: ReplicaConfig) -> Iterator[Server]:
 
 @contextmanager
 def vllm_serve(config: ReplicaConfig) -> Iterator[Server]:
-    python, [port] = install(PEER), free_ports(1)
+    python, [port], dtype = install(PEER), free_ports(1), choose.name_of(config.dtype)
     folder = hugging_face_folder(config.model, FOLDER / "model")
     size = "--max-num-seqs", str(config.max_running), "--max-model-len", "1024", "--enforce-eager"
-    command = python.with_name("vllm"), "serve", folder, "--dtype", "float32", "--port", str(port), *size
+    command = python.with_name("vllm"), "serve", folder, "--dtype", dtype, "--port", str(port), *size
     env = {
         **os.environ,
         "PYTHONPATH": str(named_vllm(FOLDER / "names")),

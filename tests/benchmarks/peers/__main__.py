@@ -53,7 +53,7 @@ def main(peer: str, requests: str = "1,8,64", rounds: int = 5, output: int = 64,
 def measured(peer: Peer, counts: list[int], rounds: int, output: int) -> tuple[list[Row], str, str]:
     """The rows, what the peer calls itself, and our fingerprint. Raises PeerFailed, or ValueError for a bad setting."""
     config = replace(load(ReplicaConfig, os.environ), max_running=max(counts))
-    dtype = config.dtype if config.dtype != "auto" else str(choose.dtype("auto")).removeprefix("torch.")
+    dtype = choose.name_of(config.dtype)
     if dtype not in peer.dtypes:
         raise ValueError(f"LANEWAY_DTYPE={dtype}: {peer.name} is compared in {' or '.join(peer.dtypes)}")
     install(peer)
