@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from engine import gguf_file
 from engine.errors import UnsupportedModel
 from engine.weights import load_weights
+from tests.benchmarks.peers import model_file
 from tests.tiny_llama import CONFIG, write_tiny_llama
 
 HEADS = {"attn_q": 4, "attn_k": 2}
@@ -54,6 +55,17 @@ def test_every_supported_type_gives_the_same_weights(tiny: Path, tmp_path: Path,
     for name, tensor in got.tensors.items():
         scale = float(expected.tensors[name].abs().max())
         torch.testing.assert_close(tensor, expected.tensors[name], atol=error * scale, rtol=0)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 0), ("bfloat16", 1e-2), ("int8", 0.01)])
+def test_a_copy_for_a_peer_has_the_same_weights_and_words(tiny: Path, tmp_path: Path, dtype: str, error: float) -> None:
+    write_gguf(tmp_path, load_file(tiny / "model.safetensors"), "F32")
+    copy = model_file.gguf_file(tmp_path, tmp_path / "copy", dtype)
+    words = [gguf.GGUFReader(path).get_field("tokenizer.ggml.tokens") for path in (tmp_path / "model.gguf", copy)]
+    expected, got = load_weights(tmp_path), load_weights(copy.rename(tmp_path / "copy" / "model.gguf").parent)
+    assert (got.config, words[0] and words[0].contents()) == (expected.config, words[1] and words[1].contents())
+    for name, tensor in expected.tensors.items():
+        torch.testing.assert_close(got.tensors[name], tensor, atol=error, rtol=0)
 
 
 def test_an_unsupported_type_is_refused_by_name(tiny: Path, tmp_path: Path) -> None:
