@@ -73,7 +73,7 @@ class Edge:
         self, config: EdgeConfig, around: Surroundings, access: Access, metrics: Metrics, tails: Tails
     ) -> None:
         self.config, self.access, self.metrics, self.tails = config, access, metrics, tails
-        self.store, self.progress, self.now_ms = around.store, Progress(around.log), around.now_ms
+        self.store, self.progress, self.now_ms = around.store, Progress(around.log, around.store), around.now_ms
         self.incarnation = Incarnation(f"edge-{uuid7().hex}")
         self.routes = Routes(around.sizes)
         self.writer = Writer(

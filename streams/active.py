@@ -16,9 +16,10 @@ from schemas.kept_records import ConversationKept
 from streams.allowances import Allowances
 from streams.bounds import PARKED_COST_BYTES, text_bytes
 from streams.writers import Writers
-from topics.catalog import MINUTE, RESUME_WINDOW_MS
+from topics.catalog import DAY, MINUTE, RESUME_WINDOW_MS
 
 KEPT_IDLE_MS = 10 * MINUTE
+DELETED_MS = DAY
 MOST_HELD_BYTES = 16 * 1024 * 1024
 # What a turn takes in memory beside its text and its token ids.
 TURN_COST_BYTES = 500
@@ -133,7 +134,9 @@ def lost(kept: ConversationKept, now_ms: int) -> bool:
 
 
 def forget_idle(partition: Partition, now_ms: int) -> None:
-    """Drops what nobody has touched for a while; the store knows it by then."""
+    """Drops what nobody has touched for a while; the store knows it by then. That something was deleted is remembered
+    for DELETED_MS: log time goes by in a moment where intake was away, and the store is told of it only then.
+    """
     partition.quotas.forget_idle(now_ms)
     while partition.kept:
         key, kept = next(iter(partition.kept.items()))
@@ -141,6 +144,8 @@ def forget_idle(partition: Partition, now_ms: int) -> None:
             return
         if kept.parked or (kept.open_reply and not lost(kept, now_ms)):
             partition.put(replace(kept, touched_ms=now_ms))
+        elif kept.deleted_ms and now_ms - kept.deleted_ms < DELETED_MS:
+            partition.forget(replace(kept, touched_ms=now_ms))
         else:
             partition.drop(key)
 

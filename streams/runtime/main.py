@@ -239,7 +239,7 @@ def runner_of(name: str, pool: str, cell: Cell, watch: Watch) -> Runner:
     decoder = Decoder(log, codec)
     incarnation = Incarnation(f"{name}-{uuid_utils.uuid7().hex[-12:]}")
     longest = max((model.tokenizer.context for model in cell.models.values()), default=0)
-    effects = Effects(Requests(log), cell.store, Progress(log), Decoder(log, Codec()), cell.routes, longest)
+    effects = Effects(Requests(log), cell.store, Progress(log, cell.store), Decoder(log, Codec()), cell.routes, longest)
 
     def project(messages: Sequence[Message]) -> None:
         cell.store.save(SavedAt(message.offset, message.event) for message in messages)

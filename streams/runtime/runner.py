@@ -1,7 +1,7 @@
 """The runner: the only place that knows consume -> step -> outputs + state + offsets.
 
 One `step`:
-  1. takes records of the inputs and of the broadcast topics;
+  1. takes records of the inputs and of the broadcast topics; a stage that begins anew says so first, by its position;
   2. decodes and decides each, to bytes; what cannot be is dead-lettered, and its reply is told;
   3. projects, durably; what cannot be is held, and nothing more is taken, until it can (`projecting.py`);
      sends the `first` outputs and waits until they are acknowledged, then sends `then`;
@@ -89,7 +89,7 @@ class Runner:
         self._now = self._commit_at = self._commit_began = 0.0
         self._wait_s = SHARED_POLL_S
         self._lost: Collection[Place] = ()
-        self._assigned = self._on_hold = False
+        self._assigned = self._on_hold = self._begins_anew = False
         self._membership: object = None
         self._undelivered: Exception | None = None
         self._producer = shell.log.producer(ACKNOWLEDGE_S)
@@ -106,6 +106,9 @@ class Runner:
         """One pass of the steps above; returns how many records it took. Raises an error of the log: stop then."""
         self._now = now
         records = self._take()
+        if self._begins_anew and records:
+            self._commit()  # a restart goes on from there, and not from where another store had all
+            self._begins_anew = False
         self._shell.watch.metrics.took(records, self._stage.inputs)
         decided = [(record, self._decide(record)) for record in records]
         written = self._projected(decided)
@@ -266,6 +269,8 @@ class Runner:
             self._want(self._stage.restored(place).wanted)
             if self._stage.waits_to_catch_up:
                 self._behind[place] = self._broadcast.end(place)
+        if self._transactions is None:
+            self._begins_anew |= any(starts[place] < position.offset for place, position in committed.items())
         self._next |= starts
         self._committed |= committed
         self._assigned = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from uuid import uuid4
@@ -362,6 +363,15 @@ def test_an_export_of_a_user_has_nothing_of_others_nor_of_what_is_deleted(store:
     told = {line["id"]: [message["id"] for message in line["messages"]] for line in document["conversations"]}
     assert told == {"c1": ["u-0", "a-0", "u-1", "a-1"], "c2": ["u-0", "a-0"]}
     assert "".join(exported_conversation(store, ADA, c3)) == ""
+
+
+def test_an_export_has_a_conversation_that_is_used_while_it_is_written(store: Store) -> None:
+    store.save(turn for n in range(5) for turn in exchange(n, conversation=ConversationId(f"c{n}")))
+    pieces = exported_user(store, ADA, page=2)
+    head = list(itertools.islice(pieces, 3))
+    store.save(exchange(9, conversation=ConversationId("c0")))
+    written = json.loads("".join([*head, *pieces]))["conversations"]
+    assert sorted(one["id"] for one in written) == [f"c{n}" for n in range(5)]
 
 
 def test_a_parent_is_given_back_as_it_was_saved(store: Store) -> None:

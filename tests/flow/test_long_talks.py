@@ -123,7 +123,9 @@ def saved(tokenizer: ChatTokenizer, n: int, user: str = "alice") -> TurnSaved:
 
 def effects(pipeline: Pipeline, store: SqliteStore) -> Effects:
     decoder, context = Decoder(pipeline.log, CODEC), pipeline.tokenizer.context
-    return Effects(Requests(pipeline.log), store, Progress(pipeline.log), decoder, pipeline.routes, context, lambda: 0)
+    return Effects(
+        Requests(pipeline.log), store, Progress(pipeline.log, store), decoder, pipeline.routes, context, lambda: 0
+    )
 
 
 def test_after_ten_thousand_turns_a_prompt_is_within_its_budget(pipeline: Pipeline, huge: SqliteStore) -> None:

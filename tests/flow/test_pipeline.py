@@ -65,7 +65,7 @@ class Pipeline(Cell):
         self._effects = Effects(
             Requests(self.log),
             store,
-            Progress(self.log),
+            Progress(self.log, store),
             Decoder(self.log, CODEC),
             self.routes,
             tokenizer.context,

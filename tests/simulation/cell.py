@@ -57,7 +57,7 @@ class StageProcess(Process):
         effects = Effects(
             Requests(log),
             cast(Store, around.store),
-            Progress(log),
+            Progress(log, cast(Store, around.store)),
             Decoder(log, CODEC),
             around.routes,
             around.tokenizer.context,

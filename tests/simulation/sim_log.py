@@ -54,7 +54,6 @@ class SimLog:
         return SimReader(self._shared, committed_only, self._process)
 
     def committed(self, group: str, place: Place) -> int | None:
-        self._process.call(f"ask where {group} is")
         return self._shared.committed(group, place)
 
     def partitions(self, topic: str) -> int:

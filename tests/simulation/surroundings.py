@@ -109,6 +109,10 @@ class SimStore:
         self._check()
         return self.inner.history(*args)
 
+    def empty(self) -> bool:
+        self._check()
+        return self.inner.empty()
+
     def deleted_ms(self, *args: Any) -> int:
         self._check()
         return self.inner.deleted_ms(*args)

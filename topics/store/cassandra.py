@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from cassandra.query import UNSET_VALUE
 
-from schemas.codec import Codec
+from schemas.codec import Codec, CodecError
 from schemas.events import ClientKey, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from topics.errors import Unavailable
@@ -137,7 +137,7 @@ class CassandraStore:
                 return ()
             rows = self._session.rows(cql.NEWEST_FROM, user, conversation, place[0], page=limit + 8)
             rows = itertools.islice(itertools.dropwhile(lambda row: row[0] != before, rows), 1, None)
-        newest = [self._codec.decode(record) for _, _, record in itertools.islice(rows, limit)]
+        newest = [self._decoded(record) for _, _, record in itertools.islice(rows, limit)]
         return tuple(reversed(newest))
 
     def has_message(self, user: UserId, conversation: ConversationId, message: MessageId) -> bool:
@@ -147,7 +147,7 @@ class CassandraStore:
         found: list[TurnSaved] = []
         for conversation, posted in list(self._session.rows(cql.CONVERSATION_OF_REPLY, user, days_of(reply), reply)):
             rows = self._session.rows(cql.OF_REPLY, user, conversation, posted, reply)
-            found += [self._codec.decode(record) for (record,) in rows]
+            found += [self._decoded(record) for (record,) in rows]
         return tuple(found)
 
     def reply_for_key(self, user: UserId, conversation: ConversationId, client_key: str) -> ClientKey | None:
@@ -176,11 +176,19 @@ class CassandraStore:
             tokens -= of_turn
             if tokens < 0 or len(newest_first) == most:
                 break
-            newest_first.append(self._codec.decode(record))
+            newest_first.append(self._decoded(record))
             wanted = parent
             if not wanted:
                 break
         return tuple(reversed(newest_first))
+
+    def _decoded(self, record: bytes) -> TurnSaved:
+        """Raises Unavailable for what this version cannot read."""
+        try:
+            turn: TurnSaved = self._codec.decode(record)
+        except CodecError as error:
+            raise Unavailable(f"a turn in the store cannot be read: {error}") from error
+        return turn
 
     def _line(self, user: UserId, conversation: ConversationId) -> Line | None:
         row = self._session.first(cql.LINE, user, conversation)
@@ -222,7 +230,8 @@ class CassandraStore:
                     calls.append((cql.SAVE_SYSTEM, (*key, at_ms, saved.reply, saved.system, offset, seconds)))
             for renamed, offset in change.names:
                 if renamed.at_ms > change.gone_ms:
-                    calls.append((cql.RENAME, (*key, renamed.at_ms, offset, renamed.title, offset)))
+                    seconds = self._seconds_left(self._now_ms()) or 0
+                    calls.append((cql.RENAME, (*key, renamed.at_ms, offset, renamed.title, offset, seconds)))
             yield from in_batches(calls)
         for of_days in replies.values():
             yield from in_batches(list(of_days.values()))
@@ -257,6 +266,9 @@ class CassandraStore:
                 calls.append((cql.REMOVE_RECENT, (at_us, key[0], before, key[1])))
             if count:
                 calls.append((cql.ADD_RECENT, (key[0], updated_ms, key[1], at_us, seconds)))
+            if count and seconds and name:  # it is kept as long as its newest message
+                [[_, renamed_ms, offset]] = name
+                calls.append((cql.RENAME, (*key, renamed_ms, offset, title, offset, seconds)))
             line = (created_ms or 0, updated_ms or 0, count, title)
             calls.append((cql.SET_LINE, (at_us, seconds, *line, *key)))
         self._session.write(batch for calls in of_users.values() for batch in in_batches(calls))

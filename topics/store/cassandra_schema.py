@@ -74,7 +74,9 @@ INSERT INTO replies (user, days, reply, conversation, posted_ms) VALUES (?, ?, ?
 SAVE_SYSTEM = """
 INSERT INTO systems (user, conversation, posted_ms, reply, system) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?
 """
-RENAME = "INSERT INTO names (user, conversation, renamed_ms, offset, title) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?"
+RENAME = """
+INSERT INTO names (user, conversation, renamed_ms, offset, title) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?
+"""
 
 # What is deleted, now: later than every offset.
 DELETED_AT = "UPDATE conversations USING TIMESTAMP ? SET deleted_ms = ? WHERE user = ? AND conversation = ?"
@@ -92,7 +94,7 @@ BEGINS = """
 SELECT title FROM turns WHERE user = ? AND conversation = ? ORDER BY posted_ms ASC, reply ASC, role DESC, message ASC
 LIMIT 1
 """
-NAME = "SELECT title FROM names WHERE user = ? AND conversation = ? LIMIT 1"
+NAME = "SELECT title, renamed_ms, offset FROM names WHERE user = ? AND conversation = ? LIMIT 1"
 SET_LINE = """
 UPDATE conversations USING TIMESTAMP ? AND TTL ? SET created_ms = ?, updated_ms = ?, messages = ?, title = ?
 WHERE user = ? AND conversation = ?

@@ -40,10 +40,16 @@ def exported_conversation(store: Store, user: UserId, conversation: Conversation
 
 
 def _lines(store: Store, user: UserId, page: int) -> Iterator[Conversation]:
-    before: Cursor | None = None
-    while found := store.conversations(user, page, before):
-        yield from found
-        before = found[-1].cursor
+    """Each once. One that is used meanwhile moves to the list's top: it is gone through again until nothing is new."""
+    seen: set[ConversationId] = set()
+    known = -1
+    while known < len(seen):
+        known = len(seen)
+        before: Cursor | None = None
+        while found := store.conversations(user, page, before):
+            yield from (line for line in found if line.id not in seen)
+            seen |= {line.id for line in found}
+            before = found[-1].cursor
 
 
 def _conversation(store: Store, user: UserId, line: Conversation, page: int) -> Iterator[str]:

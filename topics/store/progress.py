@@ -1,6 +1,6 @@
 """How far the store is with `turns`: one that can be read may be behind, and what it does not show may be on its way.
 
-What the stage that saves has committed is in the store for good.
+What the stage that saves has committed is in the store for good: unless the store is a new one, which has nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 
 from topics.log import BRIEFLY_MS, Log, Place, Reader
-from topics.store.contract import SAVED_BY
+from topics.store.contract import SAVED_BY, Store
 
 # Asked about a time, it looks whether this much more is saved: then the next questions are answered already.
 AHEAD_MS = 4 * 60_000
@@ -18,8 +18,9 @@ AGAIN_AFTER_MS = 1_000
 class Progress:
     """May be asked by any thread, one after the other. Makes its client when it is first asked. Raises Unavailable."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, log: Log, store: Store) -> None:
+        self._log, self._store = log, store
+        self._begun = False
         self._lock = threading.Lock()
         self._reader: Reader | None = None
         self._saved_ms: dict[Place, int] = {}
@@ -54,9 +55,10 @@ class Progress:
             return saved
 
     def _position(self, place: Place) -> int:
-        """Who has saved nothing yet is where the log begins."""
-        committed = self._log.committed(SAVED_BY, place)
-        return self._asking().begin(place) if committed is None else committed
+        """What the log has no more is not waited for."""
+        self._begun = self._begun or not self._store.empty()
+        committed = self._log.committed(SAVED_BY, place) if self._begun else None
+        return max(committed or 0, self._asking().begin(place))
 
     def _asking(self) -> Reader:
         self._reader = self._reader or self._log.reader(hold_ms=BRIEFLY_MS)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from schemas.codec import Codec
+from schemas.codec import Codec, CodecError
 from schemas.events import ClientKey, ConversationDeleted, ConversationRenamed, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from topics.errors import Unavailable
@@ -88,6 +88,7 @@ class SqliteStore:
             aged = self._aged()
             self._connection.executemany(sql.DELETE_AGED, aged)
             self._connection.executemany(sql.SUMMARIZE, sorted({row[:2] for row in (*turns, *deleted, *aged)}))
+            self._connection.executemany(sql.FORGET_AGED, aged)
         self._unwiped = self._unwiped or bool(deleted)
         if self._unwiped:
             self._wipe()
@@ -163,7 +164,8 @@ class SqliteStore:
         return bool(self._query(sql.POSTED, user, conversation, message))
 
     def turns_of_reply(self, user: UserId, reply: ReplyId) -> tuple[TurnSaved, ...]:
-        return tuple(self._codec.decode(record) for (record,) in self._query(sql.OF_REPLY, user, reply))
+        with self._lock, self._errors():
+            return tuple(self._codec.decode(record) for (record,) in self._rows(sql.OF_REPLY, user, reply))
 
     def reply_for_key(self, user: UserId, conversation: ConversationId, client_key: str) -> ClientKey | None:
         found = self._query(sql.KEY, user, conversation, client_key)
@@ -274,6 +276,8 @@ class SqliteStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except CodecError as error:
+            raise Unavailable(f"{self._path}: a turn in it cannot be read: {error}") from error
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of an extended code says where
             advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""

@@ -97,6 +97,12 @@ WHERE excluded.newest_offset > turns.newest_offset
 AGED = "SELECT user, conversation FROM turns INDEXED BY turns_by_age WHERE posted_ms <= ? LIMIT 1000"
 DELETE_AGED = "DELETE FROM turns WHERE user = ? AND conversation = ? AND posted_ms <= ?"
 
+# The name that a conversation had which is too old as a whole.
+FORGET_AGED = """
+UPDATE conversations SET title = NULL, renamed_ms = NULL, renamed_offset = NULL
+WHERE user = ? AND conversation = ? AND renamed_ms <= ? AND messages = 0
+"""
+
 RENAME = """
 INSERT INTO conversations (user, conversation, title, renamed_ms, renamed_offset) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (user, conversation) DO UPDATE SET

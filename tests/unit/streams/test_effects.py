@@ -35,7 +35,7 @@ NOWHERE = [
 
 
 def effects(cell: Cell, store: Any = None) -> Effects:
-    return Effects(Requests(cell.log), store, Progress(cell.log), Decoder(cell.log, CODEC), cell.routes, 512)
+    return Effects(Requests(cell.log), store, Progress(cell.log, store), Decoder(cell.log, CODEC), cell.routes, 512)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_request_of_a_pool_that_is_none_or_too_large_to_go_on_ends_the_reply(c
 def test_history_is_cut_to_what_a_record_holds(cell: Cell) -> None:
     turns = [turn("user", (1,), text="x" * (MOST_TURNS_BYTES // 3), message=f"m{n}") for n in range(9)]
     keys = tuple(ClientKey("k" * length, "hash", reply_id(1)) for length in (LONGEST_NAME_BYTES, LARGEST_RECORD))
-    store = SimpleNamespace(history=lambda *_: History(tuple(turns), keys))
+    store = SimpleNamespace(empty=lambda: False, history=lambda *_: History(tuple(turns), keys))
     message = posted(1)
     loaded = effects(cell, store).perform(HistoryWanted(message.user, message.conversation)).event
     assert isinstance(loaded, HistoryLoaded) and loaded.available
@@ -117,14 +117,16 @@ def test_a_store_that_lacks_what_intake_has_forgotten_is_not_believed(cell: Cell
     message = posted(1)
     said = TurnSaved(message.user, message.conversation, turn("user", (1,)), message.reply, "tiny", cell.now_ms)
     cell.write(cell.routes.turn(said))
-    store = SimpleNamespace(history=lambda *_: History((), ()))
+    store = SimpleNamespace(empty=lambda: False, history=lambda *_: History((), ()))
     loaded = effects(cell, store).perform(HistoryWanted(message.user, message.conversation)).event
     assert loaded.available == available
 
 
 @pytest.mark.parametrize(("deleted_ms", "available"), [(0, True), (5, True), (6, False)])
 def test_a_store_that_has_not_heard_of_a_deletion_is_not_believed(cell: Cell, deleted_ms: int, available: bool) -> None:
-    store = SimpleNamespace(history=lambda *_: History((), (), "x" * (MOST_SYSTEM_BYTES + 1)), deleted_ms=lambda *_: 5)
+    store = SimpleNamespace(
+        empty=lambda: False, history=lambda *_: History((), (), "x" * (MOST_SYSTEM_BYTES + 1)), deleted_ms=lambda *_: 5
+    )
     message = posted(1)
     asked = HistoryWanted(message.user, message.conversation, MessageId("m"), deleted_ms)
     loaded = effects(cell, store).perform(asked).event

@@ -9,6 +9,7 @@ import pytest
 from schemas.events import (
     ChatMessage,
     ClientKey,
+    ConversationDeleted,
     GenerateRequested,
     MessagePosted,
     Sampling,
@@ -26,7 +27,7 @@ from streams.intake import TICK_EVERY_S
 from streams.stage import HistoryWanted, Message
 from tests.unit.streams.intakes import CODEC, PLACE, Intakes, loaded, settled, unavailable
 from tests.unit.streams.staged import T0, answers, events, posted, reply_id, turn
-from topics.catalog import RESUME_WINDOW_MS
+from topics.catalog import DAY, RESUME_WINDOW_MS
 
 
 @pytest.fixture
@@ -47,6 +48,16 @@ def test_an_unknown_conversation_is_asked_for_once_and_answered_when_it_comes(in
     assert first.wanted == (HistoryWanted(posted(1).user, posted(1).conversation),)
     assert (first.first, second.wanted, second.first) == ((), (), ())
     assert isinstance(intake.told(loaded())[reply_id(1)], Accepted)
+
+
+@pytest.mark.parametrize(("idle_ms", "known"), [(KEPT_IDLE_MS, True), (DAY - KEPT_IDLE_MS, True), (2 * DAY, False)])
+def test_a_deletion_is_remembered_for_a_day(intake: Intakes, idle_ms: int, known: bool) -> None:
+    intake.ready()
+    intake.take(ConversationDeleted(posted(1).user, posted(1).conversation), T0 + 10)
+    for at_ms in range(T0, T0 + idle_ms, KEPT_IDLE_MS):
+        intake.take(Tick(), at_ms)
+    [wanted] = intake.take(posted(1), T0 + 20 + idle_ms).wanted
+    assert wanted.deleted_ms == (T0 + 10 if known else 0)
 
 
 def test_time_alone_answers_nothing_before_the_history_is_there(intake: Intakes) -> None:

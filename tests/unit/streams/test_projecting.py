@@ -15,7 +15,7 @@ from streams.history import History
 from streams.runtime.projecting import AGAIN_AFTER_S
 from streams.runtime.runner import COMMIT_EVERY_S, Runner
 from streams.stage import Message
-from tests.unit.streams.cells import Cell
+from tests.unit.streams.cells import Cell, Crash
 from tests.unit.streams.staged import SIZES
 from topics.catalog import TURNS
 from topics.errors import Unavailable
@@ -174,3 +174,20 @@ def test_a_damaged_file_is_told_and_one_that_begins_anew_has_all_of_it(cell: Cel
 
 def held(store: Store) -> list[str]:
     return [saved.turn.message for saved in store.messages(UserId("ada"), ConversationId("c"), 10)]
+
+
+def test_a_store_that_is_built_anew_is_built_whole_though_that_is_cut_off(cell: Cell) -> None:
+    """A store that has a part is not empty any more, so the next start goes by what is committed."""
+    say(cell, 5)
+    run(cell.runner(History(), project=list), 1.0)
+    store = Away()
+
+    def dies(messages: Sequence[Message]) -> None:
+        store.saved += [message.offset for message in messages[:2]]
+        raise Crash("after a part")
+
+    store.back = True
+    with pytest.raises(Crash):
+        run(cell.runner(History(anew=True), project=dies), 1.0)
+    run(cell.runner(History(anew=False), project=store), 1.0)
+    assert sorted({*store.saved}) == [0, 1, 2, 3, 4]

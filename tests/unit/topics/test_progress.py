@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from topics.log import Append, Place, Position
+from tests.unit.topics.commits import commit
+from topics.log import Append, Place
 from topics.memory import MemoryLog
-from topics.memory_group import MemoryGroupConsumer
 from topics.store.contract import SAVED_BY
 from topics.store.progress import AGAIN_AFTER_MS, AHEAD_MS, Progress
 
@@ -18,30 +19,24 @@ HOUR = 3_600_000
 
 
 class Saver:
-    """A log with four records, one an hour, and who saves them."""
+    """A log with four records, one an hour, and who saves them into a store, which may be a new one."""
 
     def __init__(self) -> None:
         self.now_ms = T0
         self.log = MemoryLog({"turns": 1}, lambda: self.now_ms)
+        self.store: Any = SimpleNamespace(empty=lambda: False)
         for _ in range(4):
             self.say()
             self.now_ms += HOUR
-        self._member: MemoryGroupConsumer | None = None
 
     def say(self) -> None:
         self.log.producer().send(Append(TURNS, b"", b""))
 
     def saves(self, offset: int) -> None:
-        self._member = self._member or self.log.group(SAVED_BY, ["turns"], self, "0")
-        self._member.poll(1, 0.0)
-        self._member.commit({TURNS: Position(offset)})
+        commit(self.log, SAVED_BY, TURNS, offset)
 
-    def assigned(self, places: Collection[Place]) -> Mapping[Place, int]:
-        return dict.fromkeys(places, 0)
-
-    def revoked(self, places: Collection[Place]) -> None: ...
-
-    def lost(self, places: Collection[Place]) -> None: ...
+    def progress(self) -> Progress:
+        return Progress(self.log, self.store)
 
 
 @pytest.fixture
@@ -50,7 +45,7 @@ def saver() -> Saver:
 
 
 def test_what_is_not_committed_is_not_saved(saver: Saver) -> None:
-    progress = Progress(saver.log)
+    progress = saver.progress()
     assert progress.end(TURNS) == 4
     assert not progress.reached(TURNS, 4)
     saver.saves(3)
@@ -61,21 +56,36 @@ def test_what_is_not_committed_is_not_saved(saver: Saver) -> None:
 
 def test_of_a_time_it_has_all_whose_records_before_it_are_saved(saver: Saver) -> None:
     saver.saves(2)
-    assert Progress(saver.log).has_all_before(TURNS, T0 + 2 * HOUR - AHEAD_MS)
-    assert not Progress(saver.log).has_all_before(TURNS, T0 + 2 * HOUR)
-    assert not Progress(saver.log).has_all_before(TURNS, T0 + 9 * HOUR)
+    assert saver.progress().has_all_before(TURNS, T0 + 2 * HOUR - AHEAD_MS)
+    assert not saver.progress().has_all_before(TURNS, T0 + 2 * HOUR)
+    assert not saver.progress().has_all_before(TURNS, T0 + 9 * HOUR)
     saver.saves(4)
-    assert Progress(saver.log).has_all_before(TURNS, T0 + 9 * HOUR)
+    assert saver.progress().has_all_before(TURNS, T0 + 9 * HOUR)
 
 
-def test_where_nothing_is_to_be_saved_all_is_saved(saver: Saver) -> None:
+@pytest.mark.parametrize("committed", [None, 0, 4])
+def test_what_has_expired_is_not_waited_for(saver: Saver, committed: int | None) -> None:
     saver.log.delete_before(TURNS, 4)
-    progress = Progress(saver.log)
+    if committed is not None:
+        saver.saves(committed)
+    progress = saver.progress()
     assert progress.has_all_before(TURNS, T0 + 9 * HOUR) and progress.reached(TURNS, progress.end(TURNS))
 
 
+def test_a_new_store_has_nothing_whatever_was_committed(saver: Saver) -> None:
+    saver.saves(4)
+    saver.store.empty = lambda: True
+    progress = saver.progress()
+    assert not progress.has_all_before(TURNS, T0 + 9 * HOUR) and not progress.reached(TURNS, 4)
+    saver.store.empty = lambda: False
+    saver.saves(1)  # as who fills it does before anything is in it
+    assert not progress.reached(TURNS, 2)
+    saver.saves(4)
+    assert progress.reached(TURNS, 4)
+
+
 def test_an_answer_holds_for_a_while_a_no_for_a_second(saver: Saver) -> None:
-    progress, late = Progress(saver.log), T0 + 9 * HOUR
+    progress, late = saver.progress(), T0 + 9 * HOUR
     assert not progress.has_all_before(TURNS, late)
     saver.saves(4)
     assert not progress.has_all_before(TURNS, late + AGAIN_AFTER_MS - 1)

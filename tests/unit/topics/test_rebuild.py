@@ -14,6 +14,7 @@ from schemas.codec import Codec
 from schemas.events import ConversationDeleted, ConversationRenamed
 from schemas.ids import ConversationId, Incarnation, UserId
 from tests.contract.test_store import ADA, BOB, C1, C2, deleted, exchange, exchanges, names, renamed, with_status
+from tests.unit.topics.commits import commit
 from topics.catalog import MESSAGES, TURNS, Sizes, catalog
 from topics.errors import Unavailable
 from topics.log import Append, Place
@@ -106,7 +107,22 @@ def test_a_user_is_gone_once_all_conversations_are(log: MemoryLog, store: Store)
     assert delete_user(log, SIZES, CODEC, store, ADA) == 2
     stages.join()
     assert (store.conversations(ADA, 10), names(store.messages(BOB, C1, 10))) == ((), ["u-1", "a-1"])
+    commit(log, "intake", Place(MESSAGES, Routes(SIZES).of_user(ADA)), 2)
     assert delete_user(log, SIZES, CODEC, store, UserId("nobody")) == 0
+
+
+def test_what_is_not_decided_or_not_saved_yet_is_waited_for(log: MemoryLog, store: Store) -> None:
+    messages, turns = (Place(topic, Routes(SIZES).of_user(ADA)) for topic in (MESSAGES, TURNS))
+    log.producer().send(Append(messages, b"", b"a message on its way"))
+    with pytest.raises(Unavailable, match="or more are on their way to it"):
+        delete_user(log, SIZES, CODEC, store, ADA, patience_s=0.0)
+    commit(log, "intake", messages, 1)
+    log.producer().send(Append(turns, b"", b"a turn on its way"))
+    with pytest.raises(Unavailable, match="or more are on their way to it"):
+        delete_user(log, SIZES, CODEC, store, ADA, patience_s=0.0)
+    store.save(exchange(0, user=BOB))
+    commit(log, "history", turns, 1)
+    assert delete_user(log, SIZES, CODEC, store, ADA, patience_s=0.0) == 0
 
 
 def test_a_deletion_that_nobody_does_is_told(log: MemoryLog, store: Store) -> None:

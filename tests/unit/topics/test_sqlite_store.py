@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from schemas.codec import Codec
-from schemas.events import ConversationDeleted, Turn, TurnSaved
+from schemas.events import ConversationDeleted, ConversationRenamed, Turn, TurnSaved
 from schemas.ids import ConversationId, MessageId, ReplyId, UserId
 from topics.errors import Unavailable
 from topics.store import sqlite, sqlite_schema
@@ -230,6 +230,32 @@ def test_what_is_older_than_is_kept_goes_with_the_next_save(tmp_path: Path) -> N
         store.save([SavedAt(1000, ConversationDeleted(UserId("bob"), C1, 1))])
         assert store.conversations(ADA, 10) == (Conversation(C1, 900, 900, 1, "hello"),)
         assert store.messages(ADA, C1, 10) == (question(900).saved,)
+
+
+def test_a_name_goes_with_the_last_turn_of_its_conversation(tmp_path: Path) -> None:
+    now_ms = 1_000
+    with closing(SqliteStore(tmp_path / "store.db", keep_ms=500, now_ms=lambda: now_ms)) as store:
+        store.save([question(900), question(990), SavedAt(991, ConversationRenamed(ADA, C1, "a name", 991))])
+        now_ms = 1_450
+        store.save([question(1_400)])
+        assert store.conversations(ADA, 10)[0].title == "a name"
+        now_ms = 2_000
+        store.save([SavedAt(2_000, ConversationDeleted(UserId("bob"), C1, 1))])
+        store.save([question(1_990)])
+        assert store.conversations(ADA, 10)[0].title == "hello"
+
+
+def test_a_turn_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        store.save([question(0)])
+        store._connection.execute("UPDATE turns SET record = x'c301ffffffffffffffff'")
+        for ask in (
+            lambda: store.history(ADA, C1, 100),
+            lambda: store.messages(ADA, C1, 9),
+            lambda: store.turns_of_reply(ADA, question(0).saved.reply),
+        ):
+            with pytest.raises(Unavailable, match="a turn in it cannot be read: no schema known"):
+                ask()
 
 
 def test_a_file_that_was_left_before_its_journal_was_chosen_gets_it(tmp_path: Path) -> None:
