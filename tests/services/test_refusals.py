@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 
+import httpx
 import pytest
 
 from schemas.ids import ReplyId, mint_reply_id
@@ -55,7 +57,12 @@ def test_unknown_forged_and_foreign_replies_look_alike(
     others = [reply, minted(stack), minted(stack, "ab" * 16), forged, "x", "r00000-", "%00"]
     answers = [bob.ask(method, f"/v1/replies/{other}{path}", edge) for other in others for edge in (0, 1)]
     assert {answer.status_code for answer in answers} == {404}
-    assert len({answer.content for answer in answers}) == 1
+    assert len(set(map(unnamed, answers))) == 1
+
+
+def unnamed(answer: httpx.Response) -> str:
+    """What it says, whatever it was asked for."""
+    return re.sub("'[^']*'", "", answer.text)
 
 
 def test_unknown_and_foreign_conversations_look_alike(alice: Client, bob: Client) -> None:
@@ -63,7 +70,7 @@ def test_unknown_and_foreign_conversations_look_alike(alice: Client, bob: Client
     until(lambda: alice.messages("hers-alone"))
     answers = [bob.ask("GET", f"/v1/conversations/{name}") for name in ("hers-alone", "nobodys")]
     assert [answer.status_code for answer in answers] == [404, 404]
-    assert answers[0].content == answers[1].content
+    assert unnamed(answers[0]) == unnamed(answers[1])
     assert "hers-alone" not in bob.ask("GET", "/v1/conversations").text
 
 
