@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -31,14 +32,19 @@ from schemas.ids import ForgedReplyId, Incarnation, ReplyId, created_ms, mint_re
 from schemas.reply_records import ListenerAttached, ListenerDetached
 from topics.catalog import SECOND, Sizes
 from topics.errors import TopicsError
+from topics.kafka_errors import Sparsely
 from topics.log import Log
 from topics.outputs import Routes
 from topics.store.contract import Store
 from topics.store.progress import Progress
+from topics.telemetry.logs import about
 from topics.telemetry.trace import Spans
 from topics.telemetry.watched import WatchedEncoder
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+logger.addFilter(Sparsely())
 
 BEAT_EVERY_S = 0.5
 DELIVERY_TIMEOUT_S = 10.0
@@ -157,6 +163,7 @@ class Edge:
         try:
             return await asyncio.to_thread(question, self.store)
         except TopicsError as error:
+            logger.error("store: what is saved cannot be read", extra=about(error=error))
             raise NotNow("saved conversations cannot be read now", retry_after_s=1) from error
 
     def draw_seed(self) -> int:

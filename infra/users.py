@@ -36,7 +36,8 @@ class Said:
 
     def is_saved(self) -> bool:
         if self._saved_to is None:
-            if (self._log.committed("intake", self._messages) or 0) < self._asked_to:
+            decided = self._log.committed("intake", self._messages)
+            if (decided.offset if decided else 0) < self._asked_to:
                 return False
             self._saved_to = self._progress.end(self._turns)
         return self._progress.reached(self._turns, self._saved_to)

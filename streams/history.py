@@ -1,6 +1,7 @@
 """History: the turns of `turns`, and what became of whole conversations, to the conversation store.
 
-The offsets are committed only after the store has them for good; a turn that is saved again is the same turn.
+The offsets are committed only after the store has them for good, and with its name: positions of another store mean
+nothing in this one, which is then built from the oldest turn that the log has. A turn that is saved again is the same.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ class History(Stage):
     name = SAVED_BY
     inputs = (TURNS,)
 
-    def __init__(self, anew: bool = False) -> None:
-        """`anew`: the store is empty, so it is built from the oldest turn that the log has, whatever was committed."""
-        self._anew = anew
-        self._begun: set[Place] = set()
+    def __init__(self, store: str = "") -> None:
+        """`store`: the identity of the one that is written."""
+        self._store = store
 
     def apply(self, message: Message) -> Decision:
         if not isinstance(message.event, TurnSaved | ConversationRenamed | ConversationDeleted):
@@ -28,6 +28,7 @@ class History(Stage):
         return Decision(projected=(message,))
 
     def assigned(self, place: Place, committed: Position | None) -> int | None:
-        first = place not in self._begun
-        self._begun.add(place)
-        return 0 if self._anew and first else None
+        return None if committed is not None and committed.metadata == self._store else 0
+
+    def position(self, place: Place, offset: int) -> Position:
+        return Position(offset, self._store)

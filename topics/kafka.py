@@ -78,7 +78,7 @@ class KafkaLog:
         settings = {"group.id": "laneway.readers", "isolation.level": isolation, "fetch.wait.max.ms": hold_ms}
         return KafkaReader(lambda: Consumer(self._connection | CONSUMER | settings))
 
-    def committed(self, group: str, place: Place) -> int | None:
+    def committed(self, group: str, place: Place) -> Position | None:
         bystander = Consumer(self._connection | {"group.id": f"laneway.{group}"})
         try:
             [found] = asked(
@@ -87,7 +87,7 @@ class KafkaLog:
             )
         finally:
             bystander.close()
-        return found.offset if found.offset >= 0 else None
+        return Position(found.offset, found.metadata or "") if found.offset >= 0 else None
 
     def partitions(self, topic: str) -> int:
         client = KafkaProducer(self._connection)

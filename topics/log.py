@@ -157,7 +157,7 @@ class Log(Protocol):
         """`hold_ms`: how long a broker may hold a question for records that are not there yet. A place that is added
         waits for the answer to the question before, and so does the news that a place has been read to its end."""
 
-    def committed(self, group: str, place: Place) -> int | None:
+    def committed(self, group: str, place: Place) -> Position | None:
         """The position in a place that a group's members have committed, whoever asks; None if none has."""
 
     def partitions(self, topic: str) -> int:

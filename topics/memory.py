@@ -55,10 +55,9 @@ class MemoryLog:
     def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> MemoryReader:
         return MemoryReader(self, committed_only)
 
-    def committed(self, group: str, place: Place) -> int | None:
+    def committed(self, group: str, place: Place) -> Position | None:
         with self.changed:
-            found = self._groups[group].committed.get(place) if group in self._groups else None
-        return found.offset if found else None
+            return self._groups[group].committed.get(place) if group in self._groups else None
 
     def partitions(self, topic: str) -> int:
         if topic not in self._topics:

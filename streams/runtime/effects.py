@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,11 +17,16 @@ from streams.runtime.requests import Requests
 from streams.stage import ContinuationWanted, HistoryWanted, Wanted
 from topics.catalog import DAY, LARGEST_REQUEST, MINUTE, TURNS
 from topics.errors import Unavailable
+from topics.kafka_errors import Sparsely
 from topics.log import Place, Record
 from topics.outputs import Output, Routes
 from topics.schemas import Decoder
 from topics.store.contract import Store
 from topics.store.progress import Progress
+from topics.telemetry.logs import about
+
+logger = logging.getLogger(__name__)
+logger.addFilter(Sparsely())
 
 KEYS_REMEMBERED_MS = DAY
 # What is older the store must have: intake forgets nothing sooner, and has written it by then.
@@ -60,7 +66,8 @@ class Effects:
             found = history.found
             system = history.system if len(history.system.encode()) <= MOST_SYSTEM_BYTES else ""
             loaded = HistoryLoaded(*conversation, True, newest, keys, wanted.leaf, found, system, wanted.deleted_ms)
-        except Unavailable:
+        except Unavailable as error:
+            logger.error("history of a conversation cannot be read", extra=about(error=error))
             loaded = HistoryLoaded(*conversation, False, (), (), wanted.leaf, deleted_ms=wanted.deleted_ms)
         return self.routes.message(wanted.user, loaded)
 

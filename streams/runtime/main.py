@@ -74,6 +74,7 @@ class Cell:
     telemetry: TelemetryConfig
     meters: StageMeters
     stopping: threading.Event = field(default_factory=threading.Event)
+    waiting: threading.Event = field(default_factory=threading.Event)
 
 
 def intake(cell: Cell, _: Incarnation) -> Stage:
@@ -89,7 +90,7 @@ def settlement(cell: Cell, _: Incarnation) -> Stage:
 
 
 def history(cell: Cell, _: Incarnation) -> Stage:
-    return History(anew=first_answer(cell.store.empty, cell.stopping))
+    return History(first_answer(lambda: cell.store.identity(), cell))
 
 
 def supervisor(cell: Cell, incarnation: Incarnation) -> Stage:
@@ -147,7 +148,7 @@ def run(names: Sequence[str]) -> int:
     listen(cell, drivers, stopping)
     for driver in drivers:
         driver.start()
-    while not stopping.wait(0.05) and not all(driver.running for driver in drivers):
+    while not stopping.wait(0.05) and not all(driver.running or driver.waiting for driver in drivers):
         pass
     if not stopping.is_set():
         logger.info("running: %s", ", ".join(names))
@@ -165,18 +166,22 @@ def run(names: Sequence[str]) -> int:
     return 0
 
 
-def first_answer(ask: Callable[[], T], stopping: threading.Event) -> T:
-    """What a store that may not be up yet answers at last. Raises Unavailable when the process is told to stop."""
-    told = False
+def first_answer(ask: Callable[[], T], cell: Cell) -> T:
+    """What a store that may not be up yet answers at last; nobody else waits for it. Raises Unavailable when the
+    process is told to stop.
+    """
     while True:
         try:
-            return ask()
+            found = ask()
         except Unavailable as error:
-            if not told:
+            if not cell.waiting.is_set():
                 logger.error("history waits for the store", extra=about(error=error))
-                told = True
-            if stopping.wait(1.0):
+                cell.waiting.set()
+            if cell.stopping.wait(1.0):
                 raise
+        else:
+            cell.waiting.clear()
+            return found
 
 
 def listen(cell: Cell, drivers: Sequence[Driver], stopping: threading.Event) -> None:
@@ -204,11 +209,19 @@ class Driver(threading.Thread):
         tracer = tracer_of(name, cell.telemetry.trace)
         self._watch = Watch(StageMetrics(name, cell.meters), Spans(name, tracer) if tracer else None)
 
+    @property
+    def waiting(self) -> bool:
+        return self.name == History.name and self._cell.waiting.is_set()
+
     def missing(self) -> list[str]:
+        if self.waiting:
+            return [f"{self.name}: waits for the store, which cannot be used"]
         return self._watch.missing() if self.running else [f"{self.name}: its clients are not open yet"]
 
     def check(self) -> None:
         """Counts as failed when no step has ended for STANDS_STILL_S, more than all timeouts of a step together."""
+        if self.waiting:
+            self._stepped_at = time.monotonic()
         if time.monotonic() - self._stepped_at > STANDS_STILL_S and not self._stopping.is_set():
             logger.error("stage %s has stood still for %.0f s", self.name, STANDS_STILL_S)
             self.failed = True

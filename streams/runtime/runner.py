@@ -270,7 +270,8 @@ class Runner:
             if self._stage.waits_to_catch_up:
                 self._behind[place] = self._broadcast.end(place)
         if self._transactions is None:
-            self._begins_anew |= any(starts[place] < position.offset for place, position in committed.items())
+            began = {place: self._stage.position(place, starts[place]) for place in committed}
+            self._begins_anew |= began != committed
         self._next |= starts
         self._committed |= committed
         self._assigned = True

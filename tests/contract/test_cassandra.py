@@ -31,7 +31,7 @@ def test_a_cluster_that_is_not_there_is_unavailable_and_says_so_at_once_the_seco
 def test_a_keyspace_that_nobody_made_is_named_with_the_command_that_makes_it(keyspace: StoreConfig) -> None:
     absent = dataclasses.replace(keyspace, store=keyspace.store.replace("contract", "absent"))
     with closing(CassandraStore(absent)) as store, pytest.raises(Unavailable, match=r"absent.*laneway store migrate"):
-        store.empty()
+        store.identity()
 
 
 def test_tables_are_made_once_and_those_of_a_newer_version_are_refused(keyspace: StoreConfig) -> None:
@@ -39,10 +39,10 @@ def test_tables_are_made_once_and_those_of_a_newer_version_are_refused(keyspace:
     now = len(cql.STEPS)
     assert [migrate(newer, ONE_COPY), migrate(newer, ONE_COPY)] == [(0, now), (now, now)]
     with closing(CassandraStore(newer)) as store:
-        assert store.empty()
+        assert store.identity() == store.identity()
         store._session.each([(cql.SET_VERSION, (now + 1,))])
     with closing(CassandraStore(newer)) as store, pytest.raises(Unavailable, match=f"version {now + 1}.*newer Laneway"):
-        store.empty()
+        store.identity()
 
 
 def test_what_is_kept_for_some_days_goes_by_itself(keyspace: StoreConfig, on_cassandra: CassandraStore) -> None:

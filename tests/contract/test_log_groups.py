@@ -100,11 +100,12 @@ def test_each_group_has_its_own_positions(cluster: Cluster) -> None:
     write(cluster.log, place, b"0", b"1")
     one, other = (Member(cluster.log, f"{topic}-{name}", topic, "a") for name in ("one", "other"))
     drive([one], lambda: len(one.records) == 2)
-    one.consumer.commit({place: Position(2)})
+    one.consumer.commit({place: Position(2, "its words")})
     drive([other], lambda: len(other.records) == 2)
     assert values(other.records) == [b"0", b"1"]
     assert other.consumer.committed([place]) == {}
-    assert [cluster.log.committed(f"{topic}-{name}", place) for name in ("one", "other", "nobody")] == [2, None, None]
+    found = [cluster.log.committed(f"{topic}-{name}", place) for name in ("one", "other", "nobody")]
+    assert found == [Position(2, "its words"), None, None]
     for member in (one, other):
         member.consumer.close()
 

@@ -225,14 +225,18 @@ def test_what_is_unknown_is_empty(store: Store) -> None:
 def test_saving_nothing_is_nothing(store: Store) -> None:
     store.save([])
     assert store.conversations(ADA, 10) == ()
-    assert store.empty()
+
+
+def test_a_store_keeps_its_name(store: Store) -> None:
+    name = store.identity()
+    store.save(exchanges(1))
+    assert store.identity() == name not in ("", "0")
 
 
 def test_a_line_of_the_list_can_be_asked_for_alone(store: Store) -> None:
     store.save(exchanges(2))
     assert (store.conversation(ADA, C1),) == store.conversations(ADA, 10)
     assert store.conversation(ADA, C2) is store.conversation(BOB, C1) is None
-    assert not store.empty()
 
 
 def test_a_message_is_there_in_its_own_conversation_only(store: Store) -> None:

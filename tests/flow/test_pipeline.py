@@ -76,7 +76,7 @@ class Pipeline(Cell):
             "router": lambda: Router("main", 100, self.routes),
             "supervisor": lambda: Supervisor(Incarnation(f"supervisor-{next(self.starts)}"), self.routes),
             "settlement": lambda: Settlement(self.routes),
-            "history": lambda: History(self.store.empty()),
+            "history": lambda: History(self.store.identity()),
         }
         self._runners = {name: self._runner(name) for name in self._stages}
 

@@ -53,7 +53,7 @@ class SimLog:
     def reader(self, *, committed_only: bool = False, hold_ms: int = HOLD_MS) -> SimReader:
         return SimReader(self._shared, committed_only, self._process)
 
-    def committed(self, group: str, place: Place) -> int | None:
+    def committed(self, group: str, place: Place) -> Position | None:
         return self._shared.committed(group, place)
 
     def partitions(self, topic: str) -> int:

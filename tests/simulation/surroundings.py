@@ -109,9 +109,9 @@ class SimStore:
         self._check()
         return self.inner.history(*args)
 
-    def empty(self) -> bool:
+    def identity(self) -> str:
         self._check()
-        return self.inner.empty()
+        return self.inner.identity()
 
     def deleted_ms(self, *args: Any) -> int:
         self._check()

@@ -9,6 +9,7 @@ writer that was held up in between cannot put an older one over a newer.
 from __future__ import annotations
 
 import itertools
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -58,8 +59,10 @@ class CassandraStore:
         self._session.write(self._writes(changes))
         self._summarize(changes)
 
-    def empty(self) -> bool:
-        return self._session.first(cql.ANYTHING) is None
+    def identity(self) -> str:
+        while (found := self._session.first(cql.IDENTITY)) is None:
+            self._session.each([(cql.SET_IDENTITY, (1 + secrets.randbelow(2**31 - 1),))])
+        return str(found[0])
 
     def history(
         self,

@@ -130,4 +130,5 @@ OF_REPLY = """
 SELECT record FROM turns WHERE user = ? AND conversation = ? AND posted_ms = ? AND reply = ?
 ORDER BY posted_ms ASC, reply ASC, role DESC, message ASC
 """
-ANYTHING = "SELECT user FROM conversations LIMIT 1"
+IDENTITY = "SELECT version FROM schema_version WHERE id = 1"  # beside the version, in a row of its own
+SET_IDENTITY = "INSERT INTO schema_version (id, version) VALUES (1, ?) IF NOT EXISTS"

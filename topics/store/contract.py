@@ -79,8 +79,8 @@ class Store(Protocol):
         of the higher offset stays; of two names of a conversation, the later one. What was posted longer ago than
         the store keeps is passed over, and goes by itself in time."""
 
-    def empty(self) -> bool:
-        """Whether nothing was ever saved."""
+    def identity(self) -> str:
+        """A name that no other store has, given when this one was made: what was saved is told beside it."""
 
     def history(
         self,

@@ -1,6 +1,7 @@
 """How far the store is with `turns`: one that can be read may be behind, and what it does not show may be on its way.
 
-What the stage that saves has committed is in the store for good: unless the store is a new one, which has nothing.
+What the stage that saves has committed is for good in the store whose name stands beside the position; of another one,
+a new one or one that was used before, nothing is known.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ class Progress:
 
     def __init__(self, log: Log, store: Store) -> None:
         self._log, self._store = log, store
-        self._begun = False
         self._lock = threading.Lock()
         self._reader: Reader | None = None
         self._saved_ms: dict[Place, int] = {}
@@ -56,9 +56,9 @@ class Progress:
 
     def _position(self, place: Place) -> int:
         """What the log has no more is not waited for."""
-        self._begun = self._begun or not self._store.empty()
-        committed = self._log.committed(SAVED_BY, place) if self._begun else None
-        return max(committed or 0, self._asking().begin(place))
+        committed = self._log.committed(SAVED_BY, place)
+        saved = committed.offset if committed and committed.metadata == self._store.identity() else 0
+        return max(saved, self._asking().begin(place))
 
     def _asking(self) -> Reader:
         self._reader = self._reader or self._log.reader(hold_ms=BRIEFLY_MS)

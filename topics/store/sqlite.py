@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import secrets
 import sqlite3
 import threading
 import time
@@ -26,6 +27,7 @@ from topics.store.contract import Conversation, Cursor, History, SavedAt, posted
 
 SCHEMA_VERSION = len(sql.STEPS)
 BUSY_TIMEOUT_S = 5.0
+MEMORY = ":memory:"
 WIPE_TIMEOUT_MS = 100
 
 _MOST = 2**63 - 1
@@ -56,6 +58,8 @@ class SqliteStore:
         self._lock = threading.Lock()
         self._unwiped = True
         with self._errors():
+            if path.parent.is_dir() and not path.exists() and str(path) != MEMORY:
+                path.touch(0o600)  # all that anybody has said; the files beside it are as this one
             self._connection = sqlite3.connect(
                 path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
@@ -93,8 +97,8 @@ class SqliteStore:
         if self._unwiped:
             self._wipe()
 
-    def empty(self) -> bool:
-        return not self._query(sql.ANYTHING)[0][0]
+    def identity(self) -> str:
+        return str(self._query("PRAGMA application_id")[0][0])
 
     def history(
         self,
@@ -183,7 +187,8 @@ class SqliteStore:
         connection.create_function("parent_of", 1, lambda record: self._codec.decode(record).turn.parent or "")
         connection.create_function("body_hash_of", 1, lambda record: self._codec.decode(record).body_hash)
         [mode] = connection.execute("PRAGMA journal_mode").fetchone()
-        if (self._version(), mode) == (SCHEMA_VERSION, "wal"):
+        [named] = connection.execute("PRAGMA application_id").fetchone()
+        if named and (self._version(), mode) == (SCHEMA_VERSION, "wal"):
             return  # and nothing is written: the file may be locked, or its disk full
         with self._transaction("BEGIN IMMEDIATE"):
             version = self._version()
@@ -194,6 +199,8 @@ class SqliteStore:
             for statement in ";".join(sql.STEPS[version:]).split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            if connection.execute("PRAGMA application_id").fetchone() == (0,):
+                connection.execute(f"PRAGMA application_id = {1 + secrets.randbelow(2**31 - 1)}")
         connection.execute("PRAGMA journal_mode = WAL")
 
     def _version(self) -> int:
@@ -276,6 +283,8 @@ class SqliteStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except OSError as error:
+            raise Unavailable(f"{self._path}: {error} ({_ADVICE[sqlite3.SQLITE_CANTOPEN]})") from error
         except CodecError as error:
             raise Unavailable(f"{self._path}: a turn in it cannot be read: {error}") from error
         except sqlite3.Error as error:

@@ -152,8 +152,6 @@ LINE = f"{_LINE} WHERE user = ? AND conversation = ? AND messages > 0"
 
 DELETED = "SELECT deleted_ms FROM conversations WHERE user = ? AND conversation = ?"
 
-ANYTHING = "SELECT EXISTS (SELECT 1 FROM conversations)"
-
 POSTED = "SELECT posted_ms FROM turns WHERE user = ? AND conversation = ? AND message = ?"
 
 # From ?3 back to the beginning: at most ?4 messages, and ?5 tokens.

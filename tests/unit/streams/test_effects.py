@@ -103,7 +103,7 @@ def test_a_request_of_a_pool_that_is_none_or_too_large_to_go_on_ends_the_reply(c
 def test_history_is_cut_to_what_a_record_holds(cell: Cell) -> None:
     turns = [turn("user", (1,), text="x" * (MOST_TURNS_BYTES // 3), message=f"m{n}") for n in range(9)]
     keys = tuple(ClientKey("k" * length, "hash", reply_id(1)) for length in (LONGEST_NAME_BYTES, LARGEST_RECORD))
-    store = SimpleNamespace(empty=lambda: False, history=lambda *_: History(tuple(turns), keys))
+    store = SimpleNamespace(identity=lambda: "", history=lambda *_: History(tuple(turns), keys))
     message = posted(1)
     loaded = effects(cell, store).perform(HistoryWanted(message.user, message.conversation)).event
     assert isinstance(loaded, HistoryLoaded) and loaded.available
@@ -117,7 +117,7 @@ def test_a_store_that_lacks_what_intake_has_forgotten_is_not_believed(cell: Cell
     message = posted(1)
     said = TurnSaved(message.user, message.conversation, turn("user", (1,)), message.reply, "tiny", cell.now_ms)
     cell.write(cell.routes.turn(said))
-    store = SimpleNamespace(empty=lambda: False, history=lambda *_: History((), ()))
+    store = SimpleNamespace(identity=lambda: "", history=lambda *_: History((), ()))
     loaded = effects(cell, store).perform(HistoryWanted(message.user, message.conversation)).event
     assert loaded.available == available
 

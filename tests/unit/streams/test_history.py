@@ -33,11 +33,11 @@ def test_a_name_and_a_deletion_go_on_as_turns_do() -> None:
         assert History().apply(at(2, event)) == Decision(projected=(at(2, event),))
 
 
-def test_an_empty_store_is_built_from_the_beginning_once_and_another_goes_on() -> None:
-    place, committed = Place(TURNS, 0), Position(7)
-    anew = History(anew=True)
-    assert [anew.assigned(place, committed), anew.assigned(place, committed)] == [0, None]
-    assert History().assigned(place, committed) is None
+def test_a_store_goes_on_where_it_was_and_another_begins_at_the_oldest_turn() -> None:
+    place, committed = Place(TURNS, 0), Position(7, "this one")
+    assert History("this one").assigned(place, committed) is None
+    assert History("another").assigned(place, committed) == History("this one").assigned(place, None) == 0
+    assert History("this one").position(place, 7) == committed
 
 
 def test_an_event_of_another_type_is_passed_over() -> None:

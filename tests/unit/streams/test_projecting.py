@@ -168,7 +168,7 @@ def test_a_damaged_file_is_told_and_one_that_begins_anew_has_all_of_it(cell: Cel
     for file in tmp_path.iterdir():
         file.rename(file.with_suffix(".damaged"))
     with closing(SqliteStore(path)) as store:
-        run(cell.runner(History(anew=store.empty()), project=saving(store)), 1.0)
+        run(cell.runner(History(store.identity()), project=saving(store)), 1.0)
         assert held(store) == [f"u-{n}" for n in range(4)]
 
 
@@ -177,9 +177,8 @@ def held(store: Store) -> list[str]:
 
 
 def test_a_store_that_is_built_anew_is_built_whole_though_that_is_cut_off(cell: Cell) -> None:
-    """A store that has a part is not empty any more, so the next start goes by what is committed."""
     say(cell, 5)
-    run(cell.runner(History(), project=list), 1.0)
+    run(cell.runner(History("the one before"), project=list), 1.0)
     store = Away()
 
     def dies(messages: Sequence[Message]) -> None:
@@ -188,6 +187,18 @@ def test_a_store_that_is_built_anew_is_built_whole_though_that_is_cut_off(cell: 
 
     store.back = True
     with pytest.raises(Crash):
-        run(cell.runner(History(anew=True), project=dies), 1.0)
-    run(cell.runner(History(anew=False), project=store), 1.0)
+        run(cell.runner(History("this one"), project=dies), 1.0)
+    run(cell.runner(History("this one"), project=store), 1.0)
     assert sorted({*store.saved}) == [0, 1, 2, 3, 4]
+
+
+def test_a_store_that_was_left_and_is_taken_up_again_is_built_anew(cell: Cell) -> None:
+    """What was deleted meanwhile would be there again, and what was said lacking."""
+    one, other = Away(), Away()
+    one.back = other.back = True
+    for store, name in ((one, "one"), (other, "other"), (one, "one"), (one, "one")):
+        say(cell, 1)
+        runner = cell.runner(History(name), project=store)
+        run(runner, 1.0)
+        runner.close()
+    assert (one.saved, other.saved) == ([0, 0, 1, 2, 3], [0, 1])

@@ -17,8 +17,8 @@ class _FromTheBeginning:
     def lost(self, places: Collection[Place]) -> None: ...
 
 
-def commit(log: MemoryLog, group: str, place: Place, offset: int) -> None:
+def commit(log: MemoryLog, group: str, place: Place, offset: int, words: str = "") -> None:
     member = log.group(group, [place.topic], _FromTheBeginning(), "0")
     member.poll(1, 0.0)
-    member.commit({place: Position(offset)})
+    member.commit({place: Position(offset, words)})
     member.close()

@@ -16,9 +16,9 @@ def test_a_damaged_file_says_so_with_each_call_until_it_is_moved_away(tmp_path: 
     with closing(open_store(StoreConfig(store=str(path)))) as store:
         for _ in range(2):
             with pytest.raises(Unavailable, match="move it away"):
-                store.empty()
+                store.identity()
         path.rename(tmp_path / "damaged.db")
-        assert store.empty()
+        assert store.identity()
 
 
 @pytest.mark.parametrize("path", ["no-folder/store.db", "."])

@@ -121,7 +121,7 @@ def test_what_is_not_decided_or_not_saved_yet_is_waited_for(log: MemoryLog, stor
     with pytest.raises(Unavailable, match="or more are on their way to it"):
         delete_user(log, SIZES, CODEC, store, ADA, patience_s=0.0)
     store.save(exchange(0, user=BOB))
-    commit(log, "history", turns, 1)
+    commit(log, "history", turns, 1, store.identity())
     assert delete_user(log, SIZES, CODEC, store, ADA, patience_s=0.0) == 0
 
 

@@ -245,6 +245,15 @@ def test_a_name_goes_with_the_last_turn_of_its_conversation(tmp_path: Path) -> N
         assert store.conversations(ADA, 10)[0].title == "hello"
 
 
+def test_a_file_is_named_once_and_no_two_alike(tmp_path: Path) -> None:
+    names = []
+    for path in ("one.db", "one.db", "other.db"):
+        with closing(SqliteStore(tmp_path / path)) as store:
+            names.append(store.identity())
+    assert names[0] == names[1] != names[2]
+    assert (tmp_path / "one.db").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_turn_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         store.save([question(0)])

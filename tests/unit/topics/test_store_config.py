@@ -16,7 +16,7 @@ from topics.store.sqlite import SqliteStore
 def test_a_path_is_the_embedded_store(tmp_path: Path) -> None:
     config = load(StoreConfig, {"LANEWAY_STORE": str(tmp_path / "a.sqlite")})
     with closing(open_store(config)) as store:
-        assert isinstance(store, SqliteStore) and store.empty()
+        assert isinstance(store, SqliteStore) and store.identity()
 
 
 @pytest.mark.parametrize(
