@@ -13,6 +13,7 @@ from uuid_utils import uuid7
 from schemas.codec import Codec
 from schemas.events import ConversationDeleted
 from schemas.ids import ConversationId, Incarnation, UserId
+from streams.intake import Intake
 from topics.catalog import MESSAGES, TURNS, Sizes
 from topics.errors import Unavailable
 from topics.log import Log, Place
@@ -36,7 +37,7 @@ class Said:
 
     def is_saved(self) -> bool:
         if self._saved_to is None:
-            decided = self._log.committed("intake", self._messages)
+            decided = self._log.committed(Intake.name, self._messages)
             if (decided.offset if decided else 0) < self._asked_to:
                 return False
             self._saved_to = self._progress.end(self._turns)

@@ -18,7 +18,7 @@ MOST_SYSTEM_BYTES = 256 * 1024
 MOST_PARKED_BYTES = 1_000_000
 PARKED_COST_BYTES = 1_000
 MOST_TURNS_BYTES = 2 * 1024 * 1024
-TURN_COST_BYTES = 200  # of a record: a turn's ids and names
+TURN_RECORD_BYTES = 200  # a turn's ids and names
 MOST_RECORD_BYTES = LARGEST_RECORD // 2
 
 
@@ -71,7 +71,7 @@ def newest_turns(turns: Sequence[Turn], tokens: int) -> tuple[Turn, ...]:
     room = MOST_TURNS_BYTES
     for index in range(len(turns) - 1, -1, -1):
         tokens -= len(turns[index].token_ids) // 4
-        room -= len(turns[index].text.encode()) + len(turns[index].token_ids) + TURN_COST_BYTES
+        room -= len(turns[index].text.encode()) + len(turns[index].token_ids) + TURN_RECORD_BYTES
         if tokens < 0 or room < 0:
             return tuple(turns[index + 1 :])
     return tuple(turns)

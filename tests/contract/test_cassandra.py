@@ -10,7 +10,7 @@ import pytest
 
 from infra.local.cassandra import ONE_COPY
 from infra.local.ports import free_ports
-from tests.contract.test_store import ADA, C1, exchange, exchanges, names
+from tests.contract.test_store import ADA, C1, exchange, exchanges, names, renamed
 from topics.errors import Unavailable
 from topics.store import cassandra_schema as cql
 from topics.store.cassandra import CassandraStore, migrate
@@ -56,6 +56,22 @@ def test_what_is_kept_for_some_days_goes_by_itself(keyspace: StoreConfig, on_cas
     with closing(CassandraStore(dataclasses.replace(keyspace, keep_days=1), lambda: until_ms)) as store:
         store.save([*exchange(0), *exchange(9_000)])
     assert names(on_cassandra.messages(ADA, C1, 10)) == ["u-9000", "a-9000"]
+
+
+def test_a_name_is_kept_as_long_as_the_newest_message(keyspace: StoreConfig, on_cassandra: CassandraStore) -> None:
+    def left_s() -> int:
+        [[row]] = on_cassandra._session.each(
+            [("SELECT TTL(title) FROM names WHERE user = ? AND conversation = ?", (ADA, C1))]
+        )
+        return int(row[0])
+
+    with closing(CassandraStore(dataclasses.replace(keyspace, keep_days=1), lambda: 2_000)) as store:
+        store.save([*exchanges(1), renamed("a name", 50, 1)])
+    assert 0 < left_s() <= 86_400
+    with closing(CassandraStore(dataclasses.replace(keyspace, keep_days=2), lambda: 2_000)) as store:
+        store.save(exchange(1))
+    assert 86_400 < left_s() <= 2 * 86_400
+    assert on_cassandra.conversations(ADA, 10)[0].title == "a name"
 
 
 def test_a_writer_that_was_held_up_puts_no_older_line_over_a_newer(on_cassandra: CassandraStore) -> None:

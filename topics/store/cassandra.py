@@ -259,6 +259,7 @@ class CassandraStore:
         asked = (cql.SUM, cql.BEGINS, cql.NAME)
         answers = iter(self._session.each([(statement, key) for key in changes for statement in asked]))
         of_users: dict[UserId, list[Call]] = {}
+        names: list[list[Call]] = []
         for key, change in changes.items():
             [[count, created_ms, updated_ms]], begins, name = next(answers), next(answers), next(answers)
             title = (name or begins or [("",)])[0][0] if count else ""
@@ -271,10 +272,10 @@ class CassandraStore:
                 calls.append((cql.ADD_RECENT, (key[0], updated_ms, key[1], at_us, seconds)))
             if count and seconds and name:  # it is kept as long as its newest message
                 [[_, renamed_ms, offset]] = name
-                calls.append((cql.RENAME, (*key, renamed_ms, offset, title, offset, seconds)))
+                names.append([(cql.RENAME, (*key, renamed_ms, offset, title, offset, seconds))])
             line = (created_ms or 0, updated_ms or 0, count, title)
             calls.append((cql.SET_LINE, (at_us, seconds, *line, *key)))
-        self._session.write(batch for calls in of_users.values() for batch in in_batches(calls))
+        self._session.write(itertools.chain(names, *map(in_batches, of_users.values())))
 
 
 def version_of(session: CassandraSession) -> int:
