@@ -59,9 +59,9 @@ class Shared:
         """One linear of several that have the same input."""
         return self.packed(torch.cat([self.take(name) for name in names]))
 
-    def packed(self, weight: Tensor) -> Linear | TiledLinear:
+    def packed(self, weight: Tensor, out_dtype: torch.dtype | None = None) -> Linear | TiledLinear:
         dtype = self.weights.dtype
-        return TiledLinear(weight, self.ops, dtype) if dtype in self.ops.tiled else Linear(weight)
+        return TiledLinear(weight, self.ops, dtype, out_dtype) if dtype in self.ops.tiled else Linear(weight, out_dtype)
 
 
 class Attention:
@@ -119,7 +119,8 @@ class Llama:
         shared = Shared(self.config, ops, (cosine.to(self.device), sine.to(self.device)), weights)
         self._layers = [Layer(shared, n) for n in range(self.config.layers)]
         self._norm = tensors.pop("model.norm.weight")
-        self._head = shared.packed(self._embedding if self.config.tied else tensors.pop("lm_head.weight"))
+        head = self._embedding if self.config.tied else tensors.pop("lm_head.weight")
+        self._head = shared.packed(head, torch.float32)
         self.kernels = f"{ops.name}-{self._head.kernel}"
 
     @property
@@ -138,4 +139,4 @@ class Llama:
             x, added = layer(x, added, batch, cache, None)
         x, added = last(x, added, batch, cache, batch.needed)
         normed, _ = self.ops.add_rms_norm(x, added, self._norm, self.config.epsilon)
-        return self._head(normed).float()
+        return self._head(normed)

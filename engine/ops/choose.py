@@ -10,7 +10,6 @@ import torch
 from engine.errors import OpsUnavailable
 from engine.ops.contract import Ops
 from engine.ops.cpu import CpuOps
-from engine.ops.linear import packs
 from engine.ops.reference import ReferenceOps
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
@@ -41,5 +40,4 @@ def dtype(name: str) -> torch.dtype:
     """What weights are held in, by its name; `auto`: bfloat16 where the CPU multiplies it, else float32."""
     if name != "auto":
         return DTYPES[name]
-    multiplies = torch.cpu.get_capabilities().get("avx512_bf16", False)
-    return torch.bfloat16 if multiplies and packs(torch.bfloat16) else torch.float32
+    return torch.bfloat16 if torch.cpu.get_capabilities().get("avx512_bf16", False) else torch.float32

@@ -14,6 +14,8 @@ from torch import Tensor
 from engine.batch import Batch
 from engine.draw import Draw
 
+TOGETHER = 32  # outputs whose weights lie together in `tiled_linear`
+
 
 class Ops(Protocol):
     """Tensors are contiguous, of the model's dtype but for `rotary` and `logits`; `name` goes into the fingerprint.
@@ -53,10 +55,11 @@ class Ops(Protocol):
         """[rows, 2 * width], gate then up -> [rows, width]."""
         ...
 
-    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-        """[rows, inputs], [outputs / 32, inputs, 32] and a scale for each output -> [rows, outputs].
+    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+        """[rows, inputs], [outputs / 32, inputs / p, 32 * p] -> [rows, outputs]; both numbers are multiples of 32.
 
-        The weight is float32 or int8, all else float32.
+        Of one output p inputs lie together: two in bfloat16, else one. An int8 weight has float32 `scales` [outputs],
+        and x is float32; else x is of the weight's type. Sums are float32: so is what comes out, or of x's type.
         """
         ...
 

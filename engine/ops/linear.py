@@ -1,8 +1,4 @@
-"""x @ W.T, such that a row's bits do not depend on how many rows there are.
-
-Linear is torch's: oneDNN's packed one, the op behind torch.compile's CPU backend, which is private to torch and known
-here only; without it, or for another dtype or device, the ordinary one. TiledLinear is ours.
-"""
+"""x @ W.T, such that a row's bits do not depend on how many rows there are: torch's, or the ops' own."""
 
 from __future__ import annotations
 
@@ -10,57 +6,43 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
-from engine.ops.contract import Ops
+from engine.ops.contract import TOGETHER, Ops
 
-_MIN_ROWS = 2  # oneDNN takes another kernel for one row alone
-_ROWS = 16  # MKL adds in an order that depends on how many rows there are: they are always as many
-_TOGETHER = 32  # outputs whose weights lie together in a tile
+_ROWS = 16  # torch's libraries add in an order that depends on how many rows there are: they are always as many
 _MOST, _SMALLEST = 127, 1e-30
 
 
 class Linear:
-    """`weight` is [out, in]; maps [rows, in] to [rows, out]. `kernel` says which one computes: packed or torch."""
+    """By torch. `weight` is [out, in]; maps [rows, in] to [rows, out], of `out_dtype` if that is given, else of x's."""
 
-    def __init__(self, weight: Tensor, *, packed: bool = True) -> None:
-        self.kernel = "packed" if packed and weight.device.type == "cpu" and packs(weight.dtype) else "torch"
-        self._weight = _pack(weight) if self.kernel == "packed" else weight
+    kernel = "torch"
+
+    def __init__(self, weight: Tensor, out_dtype: torch.dtype | None = None) -> None:
+        self._weight, self._out_dtype = weight, out_dtype
 
     def __call__(self, x: Tensor) -> Tensor:
-        rows = x.shape[0]
-        if self.kernel == "torch":
-            whole = pad(x, (0, 0, 0, -rows % _ROWS))
-            return torch.cat([linear(some, self._weight) for some in torch.split(whole, _ROWS)])[:rows]
-        if rows < _MIN_ROWS:
-            x = pad(x, (0, 0, 0, _MIN_ROWS - rows))
-        product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._weight, None, "none", [], "")
-        return product[:rows]
+        whole = pad(x, (0, 0, 0, -len(x) % _ROWS))
+        products = [linear(some, self._weight) for some in torch.split(whole, _ROWS)]
+        return torch.cat(products)[: len(x)].to(self._out_dtype or x.dtype)
 
 
 class TiledLinear:
-    """The same by `ops`, with weights in float32, or in int8 with one scale for each output; all else is float32."""
+    """The same by `ops`, with weights of x's type, or in int8 with one scale for each output."""
 
-    def __init__(self, weight: Tensor, ops: Ops, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, weight: Tensor, ops: Ops, dtype: torch.dtype, out_dtype: torch.dtype | None = None) -> None:
         self.kernel = "int8" if dtype == torch.int8 else "tiled"
-        self._ops, self._outputs = ops, len(weight)
-        weight = pad(weight, (0, 0, 0, -len(weight) % _TOGETHER))
-        self._scales = torch.ones(len(weight))
+        self._ops, self._outputs, self._out_dtype = ops, len(weight), out_dtype
+        weight = pad(weight, (0, -weight.shape[1] % TOGETHER, 0, -len(weight) % TOGETHER))
+        self._scales = None
         if dtype == torch.int8:
             self._scales = weight.abs().amax(1).clamp(min=_SMALLEST) / _MOST
             weight = (weight / self._scales[:, None]).round().to(torch.int8)
-        self._weight = weight.view(-1, _TOGETHER, weight.shape[1]).transpose(1, 2).contiguous()
+        in_a_word = 2 if dtype == torch.bfloat16 else 1
+        tiles = weight.view(-1, TOGETHER, weight.shape[1] // in_a_word, in_a_word).transpose(1, 2)
+        self._weight = tiles.flatten(2).contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
-        product = self._ops.tiled_linear(x, self._weight, self._scales)
+        if missing := -x.shape[1] % TOGETHER:
+            x = pad(x, (0, missing))
+        product = self._ops.tiled_linear(x, self._weight, self._scales, self._out_dtype or x.dtype)
         return product if product.shape[1] == self._outputs else product[:, : self._outputs].contiguous()
-
-
-def packs(dtype: torch.dtype) -> bool:
-    """Whether this CPU has a packed linear of this dtype."""
-    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def _pack(weight: Tensor) -> Tensor:
-    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, 64)
-    return packed

@@ -19,7 +19,7 @@ class CpuOps:
     Raises OpsUnavailable where there is no compiler, or no CPU that the ops are written for.
     """
 
-    tiled: tuple[torch.dtype, ...] = (torch.float32, torch.int8)
+    tiled: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16, torch.int8)
 
     def __init__(self) -> None:
         library = built()
@@ -51,8 +51,8 @@ class CpuOps:
         out: Tensor = self._ops.silu_and_mul.default(x)
         return out
 
-    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-        out: Tensor = self._ops.tiled_linear.default(x, weight, scales)
+    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+        out: Tensor = self._ops.tiled_linear.default(x, weight, scales, out_dtype)
         return out
 
     def sample(self, logits: Tensor, draws: list[Draw]) -> list[int]:

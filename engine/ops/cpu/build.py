@@ -5,6 +5,7 @@ The cache is `laneway` in XDG_CACHE_HOME, or in ~/.cache. Processes that need it
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import logging
@@ -29,6 +30,7 @@ _COMPILERS = ("c++", "g++", "clang++")
 _AVX512 = ("avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl")
 # OpenMP's library has the name of the one that torch has loaded, which is then used: one pool of threads for all.
 _FLAGS = ("-std=c++20", "-O3", "-ffp-contract=fast", "-fopenmp", "-fPIC", "-shared", "-w")
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILES = 158, 0x1023, 18  # Linux, "Using XSTATE features in user space applications"
 _LIBRARIES = ("-ltorch_cpu", "-lc10")
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,11 @@ class Target:
 
 
 TARGETS = (
+    Target(
+        "amx-bf16",
+        (*_AVX512, "avx512_bf16", "amx_tile", "amx_bf16"),
+        ("-march=x86-64-v4", "-mavx512bf16", "-mprfchw", "-mamx-tile", "-mamx-bf16"),
+    ),
     Target("avx512-bf16", (*_AVX512, "avx512_bf16"), ("-march=x86-64-v4", "-mavx512bf16")),
     Target("avx512", _AVX512, ("-march=x86-64-v4",)),
     Target("avx2", ("avx2", "fma3", "f16c"), ("-march=x86-64-v3",)),
@@ -62,7 +69,7 @@ def target() -> Target:
     """The best that this CPU is capable of. Raises OpsUnavailable."""
     capable = torch.cpu.get_capabilities()
     for kind in TARGETS:
-        if all(capable.get(flag) for flag in kind.needs):
+        if all(capable.get(flag) for flag in kind.needs) and ("amx_tile" not in kind.needs or _tiles_allowed()):
             return kind
     raise OpsUnavailable(f"{capable.get('architecture', 'this CPU')} has no AVX2, which the C++ ops are written for")
 
@@ -93,6 +100,12 @@ def compile_for(compiler: str, kind: Target, path: Path) -> None:
         if done.returncode:
             raise OpsUnavailable(f"{compiler} could not compile {_SOURCE.name}: {done.stderr.strip()[-2000:]}")
         library.replace(path)
+
+
+def _tiles_allowed() -> bool:
+    """Whether Linux lets this process use AMX's tiles, for which it must be asked."""
+    refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILES)
+    return not refused
 
 
 def _timed_compile(compiler: str, kind: Target, path: Path) -> None:

@@ -1,34 +1,83 @@
-// x times the transpose of a weight in float32 or int8, one scale for each output; sums are float32.
+// x times the transpose of a weight in float32, bfloat16, or int8 with one scale for each output; sums are float32.
 //
 // A row's products are added from the first input to the last, whatever the other rows, so its bits do not depend on
 // them.
 #pragma once
 
+#include <algorithm>
+
 #include "vectors.h"
 
-constexpr int64_t OUTPUTS = 32;  // computed together, and lying together: weights are [outputs / 32, inputs, 32]
+constexpr int64_t OUTPUTS = 32;  // computed together, and lying together
 constexpr int VECTORS = OUTPUTS / LANES;
 constexpr int TOGETHER = REGISTERS == 16 ? 3 : 10;  // rows whose sums fit in the registers
 
-// out[row] = x[row] times 32 outputs' weights, for R rows.
-template <int R, typename W>
-void multiply(const float* x, const W* weight, const float* scales, int64_t inputs, int64_t outputs, float* out) {
-  Vec sums[R][VECTORS] = {};
-  for (int64_t n = 0; n < inputs; n++)
+// Rows of x times 32 outputs' weights. A word holds one input or, of bfloat16, two: a row is `words` long and weights
+// are [words, 32], a word or an int8 each. Rows of `out` are `width` apart.
+template <typename X, typename W, typename Out>
+struct Product {
+  const X* x;
+  const W* weight;
+  const float* scales;
+  int64_t rows, words, width;
+  Out* out;
+
+  static constexpr int64_t IN_A_WORD = sizeof(W) == 2 ? 2 : 1;
+  static constexpr bool HAS_SCALES = std::is_same_v<W, int8_t>;
+
+  // The first `count` rows at most.
+  Product first(int64_t count) const {
+    Product some = *this;
+    some.rows = std::min(rows, count);
+    return some;
+  }
+
+  // The same rows for the 32 outputs that are `tile` times 32 further on.
+  Product at(int64_t tile) const {
+    Product next = *this;
+    next.weight += tile * words * OUTPUTS * IN_A_WORD, next.out += tile * OUTPUTS;
+    if (HAS_SCALES) next.scales += tile * OUTPUTS;
+    return next;
+  }
+
+  // The rows from `row` on.
+  Product from(int64_t row) const {
+    Product rest = *this;
+    rest.rows -= row, rest.x += row * words * IN_A_WORD, rest.out += row * width;
+    return rest;
+  }
+
+  void store_row(const Vec (&sums)[VECTORS], int64_t row) const {
     for (int v = 0; v < VECTORS; v++) {
-      const Vec wide = load_floats(weight + n * OUTPUTS + v * LANES);
-      for (int row = 0; row < R; row++) sums[row][v] += x[row * inputs + n] * wide;
+      const Vec sum = HAS_SCALES ? sums[v] * load_floats(scales + v * LANES) : sums[v];
+      store_floats(sum, out + row * width + v * LANES);
     }
-  for (int row = 0; row < R; row++)
-    for (int v = 0; v < VECTORS; v++)
-      store_floats(sums[row][v] * load_floats(scales + v * LANES), out + row * outputs + v * LANES);
+  }
+};
+
+// The first R rows.
+template <int R, typename X, typename W, typename Out>
+void multiply(const Product<X, W, Out>& product) {
+  const int32_t* x = reinterpret_cast<const int32_t*>(product.x);
+  const W* weight = product.weight;
+  Vec sums[R][VECTORS] = {};
+  for (int64_t n = 0; n < product.words; n++)
+    for (int v = 0; v < VECTORS; v++, weight += LANES * product.IN_A_WORD) {
+      const Words wide = load_words(weight);
+      for (int row = 0; row < R; row++) sums[row][v] = add_product<X>(sums[row][v], Words{} + x[row * product.words + n], wide);
+    }
+  for (int row = 0; row < R; row++) product.store_row(sums[row], row);
 }
 
-// All rows, for 32 outputs: R rows together as long as there are so many, then fewer.
-template <int R = TOGETHER, typename W>
-void linear(const float* x, const W* weight, const float* scales, int64_t rows, int64_t inputs, int64_t outputs,
-            float* out) {
-  for (; rows >= R; rows -= R, x += R * inputs, out += R * outputs)
-    multiply<R>(x, weight, scales, inputs, outputs, out);
-  if constexpr (R > 1) linear<(R > 2 ? (R + 1) / 2 : 1)>(x, weight, scales, rows, inputs, outputs, out);
+// All rows: R together as long as there are so many, then fewer.
+template <int R = TOGETHER, typename X, typename W, typename Out>
+void multiply_rows(Product<X, W, Out> product) {
+  for (; product.rows >= R; product = product.from(R)) multiply<R>(product);
+  if constexpr (R > 1) multiply_rows<(R > 2 ? (R + 1) / 2 : 1)>(product);
+}
+
+// All rows times so many tiles of 32 outputs.
+template <typename X, typename W, typename Out>
+void multiply_all(const Product<X, W, Out>& product, int64_t tiles) {
+  for (int64_t tile = 0; tile < tiles; tile++) multiply_rows(product.at(tile));
 }

@@ -6,9 +6,10 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
-#include "linear.h"
+#include "linear_tiles.h"
 #include "rows.h"
 #include "sample.h"
 
@@ -17,6 +18,8 @@ using at::Tensor;
 namespace {
 
 constexpr int64_t ROWS_A_THREAD = 8;
+constexpr int64_t BAND = 256;  // rows that stay in the cache while all weights go by
+constexpr int64_t GROUP = 8;   // tiles of 32 outputs, whose weights stay there while the rows go by
 
 void check(const Tensor& tensor, const char* name, at::ScalarType type, at::IntArrayRef shape) {
   TORCH_CHECK(tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type && tensor.sizes() == shape, name,
@@ -148,24 +151,40 @@ Tensor paged_attention_op(const Tensor& queries, const Tensor& keys, const Tenso
   return out;
 }
 
-Tensor tiled_linear_op(const Tensor& x, const Tensor& weight, const Tensor& scales) {
-  const int64_t rows = x.size(0), inputs = x.size(1), outputs = scales.size(0);
+// Calls `act` with pointers to the weights and to the first element of `out`.
+template <typename Act>
+void by_weight(const Tensor& weight, Tensor& out, Act&& act) {
   const auto type = weight.scalar_type();
-  TORCH_CHECK(outputs % OUTPUTS == 0, outputs, " outputs: expected a multiple of ", OUTPUTS);
-  TORCH_CHECK(type == at::kFloat || type == at::kChar, type, ": expected Float or Char");
-  check(x, "x", at::kFloat, {rows, inputs});
-  check(weight, "weight", type, {outputs / OUTPUTS, inputs, OUTPUTS});
-  check(scales, "scales", at::kFloat, {outputs});
-  Tensor out = at::empty({rows, outputs}, x.options());
-  const float *from = x.const_data_ptr<float>(), *scale = scales.const_data_ptr<float>();
-  float* to = out.data_ptr<float>();
-  const auto all = [&](const auto* by) {
-    shared_out(outputs / OUTPUTS, [&](int64_t tile) {
-      const int64_t first = tile * OUTPUTS;
-      linear(from, by + first * inputs, scale + first, rows, inputs, outputs, to + first);
+  TORCH_CHECK(type == at::kFloat || type == at::kChar || type == at::kBFloat16, type, ": expected Float, Char or BFloat16");
+  if (type == at::kFloat) act(weight.const_data_ptr<float>(), out.data_ptr<float>());
+  if (type == at::kChar) act(weight.const_data_ptr<int8_t>(), out.data_ptr<float>());
+  if (type == at::kBFloat16 && out.scalar_type() == at::kFloat)
+    act(weight.const_data_ptr<BFloat16>(), out.data_ptr<float>());
+  if (type == at::kBFloat16 && out.scalar_type() == at::kBFloat16)
+    act(weight.const_data_ptr<BFloat16>(), out.data_ptr<BFloat16>());
+}
+
+Tensor tiled_linear_op(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& scales, at::ScalarType out_type) {
+  const bool has_scales = weight.scalar_type() == at::kChar;
+  const auto type = has_scales ? at::kFloat : weight.scalar_type();
+  const int64_t rows = x.size(0), inputs = x.size(1), tiles = weight.size(0), in_a_word = type == at::kBFloat16 ? 2 : 1;
+  TORCH_CHECK(inputs % OUTPUTS == 0, inputs, " inputs: expected a multiple of ", OUTPUTS);
+  TORCH_CHECK(out_type == at::kFloat || out_type == type, "to be ", out_type, ": expected Float or ", type);
+  TORCH_CHECK(scales.has_value() == has_scales, "scales are for Char weights, which these are", has_scales ? "" : " not");
+  check(x, "x", type, {rows, inputs});
+  check(weight, "weight", weight.scalar_type(), {tiles, inputs / in_a_word, OUTPUTS * in_a_word});
+  if (has_scales) check(*scales, "scales", at::kFloat, {tiles * OUTPUTS});
+  const float* scale = has_scales ? scales->const_data_ptr<float>() : nullptr;
+  const int64_t bands = (rows + BAND - 1) / BAND, groups = (tiles + GROUP - 1) / GROUP;
+  Tensor out = at::empty({rows, tiles * OUTPUTS}, x.options().dtype(out_type));
+  by_weight(weight, out, [&](const auto* by, auto* to) {
+    using X = std::conditional_t<sizeof(*by) == 2, BFloat16, float>;
+    const Product all{x.const_data_ptr<X>(), by, scale, rows, inputs / in_a_word, tiles * OUTPUTS, to};
+    shared_out(bands * groups, [&](int64_t item) {
+      const int64_t tile = item % groups * GROUP;
+      multiply_all(all.at(tile).from(item / groups * BAND).first(BAND), std::min(GROUP, tiles - tile));
     });
-  };
-  type == at::kFloat ? all(weight.const_data_ptr<float>()) : all(weight.const_data_ptr<int8_t>());
+  });
   return out;
 }
 
@@ -202,7 +221,7 @@ TORCH_LIBRARY(laneway, library) {
       "paged_attention(Tensor queries, Tensor keys, Tensor values, Tensor query_start_loc, Tensor seq_lens,"
       " Tensor block_table) -> Tensor");
   library.def("silu_and_mul(Tensor x) -> Tensor");
-  library.def("tiled_linear(Tensor x, Tensor weight, Tensor scales) -> Tensor");
+  library.def("tiled_linear(Tensor x, Tensor weight, Tensor? scales, ScalarType out_dtype) -> Tensor");
   library.def(
       "sample(Tensor logits, Tensor temperatures, Tensor top_ps, Tensor top_ks, Tensor seeds, Tensor positions) -> Tensor");
 }

@@ -49,13 +49,25 @@ inline Vec load_floats(const int8_t* from) {
 #endif
 }
 
+// What is multiplied with a word of x: a word, or an int8 as a float.
+template <typename W>
+inline Words load_words(const W* from) {
+  return load<Words>(from);
+}
+
+inline Words load_words(const int8_t* from) { return reinterpret_cast<Words>(load_floats(from)); }
+
 inline void store_floats(Vec value, float* to) { store(value, to); }
 
 // Rounded to the nearest, of two to the even one; what is no number stays none.
 inline void store_floats(Vec value, BFloat16* to) {
+#ifdef __AVX512BF16__
+  store(reinterpret_cast<Halves>(_mm512_cvtneps_pbh(value)), to);
+#else
   const Words bits = reinterpret_cast<Words>(value);
   const Words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
   store(__builtin_convertvector(value == value ? rounded : Words{} + 0x7fc0, Halves), to);
+#endif
 }
 
 // sum + left * right in each lane; of bfloat16, the products of both halves.
@@ -91,15 +103,23 @@ inline Vec exp(Vec x) {
   return x < -87.0f ? Vec{} : series * reinterpret_cast<Vec>(scale);
 }
 
-// The lanes' sum and the largest lane, in a fixed order.
+// The lanes' sum and the largest lane: one half joined with the other, until one lane is left.
+#ifdef __AVX512F__
+inline float sum_of(Vec value) { return _mm512_reduce_add_ps(value); }
+inline float largest_of(Vec value) { return _mm512_reduce_max_ps(value); }
+#else
+template <typename Join>
+inline float joined(Vec value, Join&& join) {
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; lane++) value[lane] = join(value[lane], value[lane + half]);
+  return value[0];
+}
+
 inline float sum_of(Vec value) {
-  float sum = 0;
-  for (int lane = 0; lane < LANES; lane++) sum += value[lane];
-  return sum;
+  return joined(value, [](float a, float b) { return a + b; });
 }
 
 inline float largest_of(Vec value) {
-  float largest = value[0];
-  for (int lane = 1; lane < LANES; lane++) largest = value[lane] > largest ? value[lane] : largest;
-  return largest;
+  return joined(value, [](float a, float b) { return a > b ? a : b; });
 }
+#endif

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from engine.batch import Batch
 from engine.draw import Draw
+from engine.ops.contract import TOGETHER
 from engine.ops.linear import Linear
 from engine.ops.reference.attention import attention
 from engine.ops.reference.rows import rms_norm, rotate, silu_and_mul
@@ -44,8 +45,9 @@ class ReferenceOps:
     def silu_and_mul(self, x: Tensor) -> Tensor:
         return silu_and_mul(x)
 
-    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
-        return Linear(weight.transpose(1, 2).reshape(len(scales), -1) * scales[:, None], packed=False)(x)
+    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+        rows = weight.view(*weight.shape[:2], TOGETHER, -1).transpose(1, 2).reshape(-1, x.shape[1])
+        return Linear(rows if scales is None else rows * scales[:, None], out_dtype)(x)
 
     def sample(self, logits: Tensor, draws: list[Draw]) -> list[int]:
         return [draw(row, one) for row, one in zip(logits, draws, strict=True)]

@@ -38,7 +38,7 @@ def test_the_fingerprint_tells_weights_dtypes_and_kernels_apart(
     other_dtype = ModelRunner.load(tiny, 8, dtype=torch.bfloat16)
     other_ops = ModelRunner.load(tiny, 8, ops=cpu_ops)
     assert len({one.fingerprint for one in (reference, other_weights, other_dtype, other_ops)}) == 4
-    assert "/reference-packed/" in reference.fingerprint and f"/{cpu_ops.name}-tiled/" in other_ops.fingerprint
+    assert "/reference-torch/" in reference.fingerprint and f"/{cpu_ops.name}-tiled/" in other_ops.fingerprint
 
 
 def test_the_probe_finds_rows_that_depend_on_their_batch(
