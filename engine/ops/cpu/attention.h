@@ -11,18 +11,15 @@
 // All rows. Key-value heads are outermost, so that a prefix that sequences share stays in the cache.
 template <typename T>
 void paged_attention(const Paged<T>& paged) {
-  const auto each = [&](int64_t most_rows, auto&& act) {
-    const std::vector<Span> spans = spans_of(paged.starts, paged.lengths, paged.sequences, most_rows);
-    shared_out(spans.size() * paged.kv_heads, [&](int64_t item) { act(spans[item % spans.size()], item / spans.size()); });
+  const auto each = [&](const auto& some) {
+    const int64_t count = some.size();
+    shared_out(count * paged.kv_heads, [&](int64_t item) { attend(paged, some[item % count], item / count); });
   };
 #ifdef __AMX_BF16__
   if constexpr (std::is_same_v<T, BFloat16>) {
-    const int64_t group = paged.heads / paged.kv_heads;
-    if (paged.dim % 32 == 0 && paged.dim <= MOST_DIM && group <= TILE_ROWS)
-      return each(TILE_ROWS / group, [&](const Span& span, int64_t kv_head) {
-        attend_in_tiles(paged, span, kv_head, kv_head * group, group);
-      });
+    const int64_t rows = TILE_ROWS * paged.kv_heads / paged.heads;
+    if (paged.dim % 32 == 0 && paged.dim <= MOST_DIM && rows > 0) return each(bundles_of(spans_of(paged, rows), rows));
   }
 #endif
-  each(VECTOR_ROWS, [&](const Span& span, int64_t kv_head) { attend(paged, span, kv_head); });
+  each(spans_of(paged, VECTOR_ROWS));
 }

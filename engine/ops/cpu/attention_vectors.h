@@ -70,7 +70,7 @@ void attend_heads(const Paged<T>& paged, const Span& span, int64_t kv_head, int6
   std::vector<float> sums(span.rows * Q * dim);
   Softmax softmax[VECTOR_ROWS][Q];
   for (int64_t first = 0; first < span.end(); first += CHUNK) {
-    const Chunk<T> chunk(paged, span, kv_head, first);
+    const Chunk<T> chunk(paged, kv_head, span.table, first, span.end());
     const Kernel<T, Q> kernel{dim, chunk};
     for (int64_t row = 0; row < span.rows; row++) {
       const int64_t count = std::min(CHUNK, span.position + row + 1 - first);

@@ -25,32 +25,41 @@ struct Paged {
 
 // Some consecutive rows of a sequence, of which the first has `position` tokens before it.
 struct Span {
-  int64_t sequence, row, rows, position;
+  int64_t row, rows, position;
+  const int64_t* table;  // the sequence's blocks
 
   int64_t end() const { return position + rows; }
 };
 
 // All rows in spans of `most` at most.
-inline std::vector<Span> spans_of(const int64_t* starts, const int64_t* lengths, int64_t sequences, int64_t most) {
+template <typename T>
+std::vector<Span> spans_of(const Paged<T>& paged, int64_t most) {
   std::vector<Span> spans;
-  for (int64_t n = 0; n < sequences; n++)
-    for (int64_t row = starts[n]; row < starts[n + 1]; row += most)
-      spans.push_back({n, row, std::min(most, starts[n + 1] - row), lengths[n] - (starts[n + 1] - row)});
+  for (int64_t n = 0; n < paged.sequences; n++)
+    for (int64_t row = paged.starts[n], end = paged.starts[n + 1]; row < end; row += most)
+      spans.push_back({row, std::min(most, end - row), paged.lengths[n] - (end - row), paged.table + n * paged.table_width});
   return spans;
 }
 
-// Where the blocks of 64 tokens from `first` on lie, for one key-value head.
+// Where 64 tokens of a sequence lie for one key-value head: those from `first` on, of which it has less if it ends.
 template <typename T>
 struct Chunk {
+  int64_t first, blocks;
   const int32_t *keys[CHUNK / BLOCK], *values[CHUNK / BLOCK];
 
-  Chunk(const Paged<T>& paged, const Span& span, int64_t kv_head, int64_t first) {
-    const int64_t* blocks = paged.table + span.sequence * paged.table_width + first / BLOCK;
+  Chunk(const Paged<T>& paged, int64_t kv_head, const int64_t* table, int64_t first, int64_t end)
+      : first(first), blocks(std::clamp<int64_t>((end - first + BLOCK - 1) / BLOCK, 0, CHUNK / BLOCK)) {
     for (int64_t n = 0; n < CHUNK / BLOCK; n++) {  // beyond the last block nothing counts, but something must be there
-      const int64_t at = paged.at(kv_head, first + n * BLOCK < span.end() ? blocks[n] : blocks[0]);
+      const int64_t at = paged.at(kv_head, n < blocks ? table[first / BLOCK + n] : table[0]);
       keys[n] = reinterpret_cast<const int32_t*>(paged.keys + at);
       values[n] = reinterpret_cast<const int32_t*>(paged.values + at);
     }
+  }
+
+  void prefetch(int64_t block_bytes) const {
+    for (int64_t n = 0; n < blocks; n++)
+      for (int64_t at = 0; at < block_bytes; at += 64)
+        for (const int32_t* of : {keys[n], values[n]}) __builtin_prefetch(reinterpret_cast<const char*>(of) + at, 0, 2);
   }
 };
 
@@ -67,7 +76,7 @@ struct Softmax {
     Vec scaled[CHUNK / LANES], most = Vec{} + highest;
     for (int n = 0; n < CHUNK / LANES; n++) {
       scaled[n] = load_floats(scores + n * LANES) * root;
-      most = most > scaled[n] ? most : scaled[n];
+      most = larger(most, scaled[n]);
     }
     const float before = highest;
     highest = largest_of(most);

@@ -33,43 +33,47 @@ void silu_and_mul(const T* x, int64_t width, T* out) {
 template <typename T>
 void rotate(const T* x, const float* cosine, const float* sine, int64_t dim, T* out) {
   const int64_t half = dim / 2;
-  for (int64_t d = 0; d < half; d++) {
+  int64_t d = 0;
+  for (; d + LANES <= half; d += LANES) {
+    const Vec first = load_floats(x + d), second = load_floats(x + half + d);
+    const Vec by = load_floats(cosine + d), across = load_floats(sine + d);
+    store_floats(first * by - second * across, out + d);
+    store_floats(second * by + first * across, out + half + d);
+  }
+  for (; d < half; d++) {
     const float first = x[d], second = x[half + d];
     out[d] = first * cosine[d] - second * sine[d];
     out[half + d] = second * cosine[d] + first * sine[d];
   }
 }
 
-// Where a row's key and value lie in a layer's cache, laid out as attention.h says.
+// A row's key and value to their place in a block of one head, laid out as paged.h says.
 template <typename T>
-struct Slot {
-  static constexpr int64_t P = 4 / sizeof(T);
-  T *keys, *values;  // of one block and head
-  int64_t place, dim;
+void write_key(const T* key, int64_t place, int64_t dim, T* keys) {
+  constexpr int64_t P = 4 / sizeof(T);
+  const int32_t* words = reinterpret_cast<const int32_t*>(key);
+  for (int64_t word = 0; word < dim / P; word++) reinterpret_cast<int32_t*>(keys)[word * BLOCK + place] = words[word];
+}
 
-  void write_key(const T* key) const {
-    for (int64_t d = 0; d < dim; d++) keys[d / P * BLOCK * P + place * P + d % P] = key[d];
-  }
-
-  void write_value(const T* value) const {
-    for (int64_t d = 0; d < dim; d++) values[place / P * dim * P + d * P + place % P] = value[d];
-  }
-};
+template <typename T>
+void write_value(const T* value, int64_t place, int64_t dim, T* values) {
+  constexpr int64_t P = 4 / sizeof(T);
+  for (int64_t d = 0; d < dim; d++) values[(place / P * dim + d) * P + place % P] = value[d];
+}
 
 // A row [queries, then keys, then values; all of `dim`] to its queries, turned, and to its slot, the key turned too.
 template <typename T>
 void rope_and_cache(const T* row, const float* cosine, const float* sine, int64_t slot, const Paged<T>& paged,
                     T* queries, T* keys, T* values) {
-  const int64_t dim = paged.dim;
+  const int64_t dim = paged.dim, place = slot % BLOCK;
   for (int64_t head = 0; head < paged.heads; head++)
     rotate(row + head * dim, cosine, sine, dim, queries + head * dim);
   std::vector<T> turned(dim);
   for (int64_t head = 0; head < paged.kv_heads; head++) {
     const T* key = row + (paged.heads + head) * dim;
     const int64_t at = paged.at(head, slot / BLOCK);
-    const Slot<T> to{keys + at, values + at, slot % BLOCK, dim};
     rotate(key, cosine, sine, dim, turned.data());
-    to.write_key(turned.data());
-    to.write_value(key + paged.kv_heads * dim);
+    write_key(turned.data(), place, dim, keys + at);
+    write_value(key + paged.kv_heads * dim, place, dim, values + at);
   }
 }

@@ -28,6 +28,8 @@ struct alignas(64) TileShapes {
 struct Tiles {
   ~Tiles() { asm volatile("tilerelease" ::: "memory"); }
 
+  explicit Tiles(const TileShapes& shapes) { shape(shapes); }
+  Tiles() = default;
   void shape(const TileShapes& shapes) const { asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory"); }
 };
 

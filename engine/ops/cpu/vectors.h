@@ -70,6 +70,15 @@ inline void store_floats(Vec value, BFloat16* to) {
 #endif
 }
 
+// The larger, and the smaller, in each lane: the right one where one is no number.
+#ifdef __AVX512F__
+inline Vec larger(Vec left, Vec right) { return _mm512_max_ps(left, right); }
+inline Vec smaller(Vec left, Vec right) { return _mm512_min_ps(left, right); }
+#else
+inline Vec larger(Vec left, Vec right) { return _mm256_max_ps(left, right); }
+inline Vec smaller(Vec left, Vec right) { return _mm256_min_ps(left, right); }
+#endif
+
 // sum + left * right in each lane; of bfloat16, the products of both halves.
 template <typename T>
 inline Vec add_product(Vec sum, Words left, Words right) {
@@ -90,8 +99,7 @@ inline Vec add_product(Vec sum, Words left, Words right) {
 // e to the x within two units in the last place; 0 below -87, no more than e to the 88 above. Source: Cephes' expf.
 inline Vec exp(Vec x) {
   constexpr float ROUND = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer
-  Vec bounded = x > 88.0f ? Vec{} + 88.0f : x;
-  bounded = bounded < -87.0f ? Vec{} - 87.0f : bounded;
+  const Vec bounded = larger(smaller(x, Vec{} + 88.0f), Vec{} - 87.0f);
   Vec shifted = bounded * 1.44269504f + ROUND;
   Vec power = shifted - ROUND;
   Vec rest = bounded - power * 0.693359375f + power * 2.12194440e-4f;
