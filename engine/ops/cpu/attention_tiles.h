@@ -115,11 +115,11 @@ struct Queries {
   }
 
   void weigh(const Piece& piece, int64_t count, int buffer) {
-    const float root = 1 / std::sqrt(float(dim));
+    const float unit = unit_of(dim);
     for (int64_t n = piece.begin; n < piece.begin + count; n++)
       for (int64_t line = n * group; line < (n + 1) * group; line++) {
         const int64_t tokens = std::min(CHUNK, position[n] + 1 - piece.chunk.first);
-        const float scale = softmax[line].weigh(scores[buffer][line], tokens, root, weights[line]);
+        const float scale = softmax[line].weigh(scores[buffer][line], tokens, unit, weights[line]);
         if (scale == 1) continue;
         for (float *sum = sums + line * dim, *last = sum + dim; sum < last; sum += LANES) store(load_floats(sum) * scale, sum);
       }

@@ -55,7 +55,7 @@ struct Kernel {
     float scale[Q];
     score(query, count, scores);
     for (int q = 0; q < Q; q++)
-      scale[q] = softmax[q].weigh(scores[q], count, 1 / std::sqrt(float(dim)), reinterpret_cast<T*>(weights[q]));
+      scale[q] = softmax[q].weigh(scores[q], count, unit_of(dim), reinterpret_cast<T*>(weights[q]));
     const int64_t words = (count + P - 1) / P;
     int64_t first = 0;
     for (; first + AT_ONCE * LANES <= dim; first += AT_ONCE * LANES) add_values<AT_ONCE>(weights, scale, words, first, sums);

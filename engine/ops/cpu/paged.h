@@ -63,27 +63,30 @@ struct Chunk {
   }
 };
 
+// What scores of heads of `dim` are multiplied with, for weights that are powers of two.
+inline float unit_of(int64_t dim) { return 1.44269504f / std::sqrt(float(dim)); }
+
 // What is known of a query after some chunks: the highest score, and relative to it the sum of the weights, by lanes.
 struct Softmax {
   float highest = -std::numeric_limits<float>::infinity();
   Vec total = {};
 
-  // Turns one more chunk's scores, of which the first `count` count, into weights. Returns what earlier sums are to be
-  // multiplied with.
+  // Turns one more chunk's scores, of which the first `count` count, into weights: powers of two, for which `unit` makes
+  // of e, and scales, the scores. Returns what earlier sums are to be multiplied with.
   template <typename T>
-  float weigh(float* scores, int64_t count, float root, T* weights) {
+  float weigh(float* scores, int64_t count, float unit, T* weights) {
     for (int64_t t = std::max<int64_t>(0, count); t < CHUNK; t++) scores[t] = -std::numeric_limits<float>::infinity();
     Vec scaled[CHUNK / LANES], most = Vec{} + highest;
     for (int n = 0; n < CHUNK / LANES; n++) {
-      scaled[n] = load_floats(scores + n * LANES) * root;
+      scaled[n] = load_floats(scores + n * LANES) * unit;
       most = larger(most, scaled[n]);
     }
     const float before = highest;
     highest = largest_of(most);
-    const float scale = highest == before ? 1 : exp(Vec{} + (before - highest))[0];
+    const float scale = highest == before ? 1 : exp2(Vec{} + (before - highest))[0];
     total *= scale;
     for (int n = 0; n < CHUNK / LANES; n++) {
-      const Vec weight = exp(scaled[n] - highest);
+      const Vec weight = exp2(scaled[n] - highest);
       total += weight;
       store_floats(weight, weights + n * LANES);
     }

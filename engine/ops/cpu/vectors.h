@@ -96,19 +96,30 @@ inline Vec add_product(Vec sum, Words left, Words right) {
   }
 }
 
-// e to the x within two units in the last place; 0 below -87, no more than e to the 88 above. Source: Cephes' expf.
-inline Vec exp(Vec x) {
-  constexpr float ROUND = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer
-  const Vec bounded = larger(smaller(x, Vec{} + 88.0f), Vec{} - 87.0f);
-  Vec shifted = bounded * 1.44269504f + ROUND;
-  Vec power = shifted - ROUND;
-  Vec rest = bounded - power * 0.693359375f + power * 2.12194440e-4f;
-  Vec series = Vec{} + 1.9875691500e-4f;
-  for (float coefficient : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+constexpr float TO_INTEGER = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer
+
+// 2 to the power + rest, where power is what TO_INTEGER was added to and rest is between -1/2 and 1/2; 0 below 2^-126.
+// Source: Cephes' exp2f.
+inline Vec power_of_two(Vec power, Vec rest) {
+  Vec series = Vec{} + 1.535336188319500e-4f;
+  for (float coefficient : {1.339887440266574e-3f, 9.618437357674640e-3f, 5.550332471162809e-2f, 2.402264791363012e-1f,
+                            6.931472028550421e-1f, 1.0f})
     series = series * rest + coefficient;
-  series = series * rest * rest + rest + 1.0f;
-  Words scale = (reinterpret_cast<Words>(shifted) << 23) + (127 << 23);
-  return x < -87.0f ? Vec{} : series * reinterpret_cast<Vec>(scale);
+  const Words bits = reinterpret_cast<Words>(series) + (reinterpret_cast<Words>(power) << 23);
+  return power < TO_INTEGER - 126 ? Vec{} : reinterpret_cast<Vec>(bits);
+}
+
+// 2 to the x, which is 127 at most.
+inline Vec exp2(Vec x) {
+  const Vec power = x + TO_INTEGER;
+  return power_of_two(power, x - (power - TO_INTEGER));
+}
+
+// e to the x within two units in the last place; no more than e to the 88.
+inline Vec exp(Vec x) {
+  const Vec bounded = larger(smaller(x, Vec{} + 88.0f), Vec{} - 88.0f);
+  const Vec power = bounded * 1.44269504f + TO_INTEGER;
+  return power_of_two(power, bounded * 1.44269504f - (power - TO_INTEGER) + bounded * 1.92596300e-8f);
 }
 
 // The lanes' sum and the largest lane: one half joined with the other, until one lane is left.

@@ -83,8 +83,16 @@ class Paged:
     """Sequences of random rows whose keys and values lie in shuffled blocks of one layer's cache."""
 
     def __init__(
-        self, ops: Ops, dtype: torch.dtype, lengths: tuple[int, ...], heads: int, kv_heads: int, dim: int
+        self,
+        ops: Ops,
+        dtype: torch.dtype,
+        lengths: tuple[int, ...],
+        heads: int,
+        kv_heads: int,
+        dim: int,
+        in_common: tuple[tuple[int, int, int], ...] = (),
     ) -> None:
+        """`in_common`: sequence, an earlier one and how many blocks of it are also the first one's own."""
         generator = torch.Generator().manual_seed(2)
         self.ops, self._kv_heads, self._dim = ops, kv_heads, dim
         counts = [blocks_for(length) for length in lengths]
@@ -92,6 +100,11 @@ class Paged:
         self.tables = [[order.pop() for _ in range(count)] for count in counts]
         width = (heads + 2 * kv_heads) * dim
         self.rows = [torch.randn(length, width, generator=generator).to(dtype) for length in lengths]
+        for n, other, blocks in in_common:
+            self.tables[n][:blocks], self.rows[n][: 16 * blocks] = (
+                self.tables[other][:blocks],
+                self.rows[other][: 16 * blocks],
+            )
         shape = ops.cache_shape(sum(counts) + 3, kv_heads, dim)
         self._keys, self._values = torch.zeros(2, *shape, dtype=dtype)
         turned = (table[:, : dim // 2].contiguous() for table in NOT_TURNED)
@@ -136,6 +149,19 @@ def test_attention_of_a_row_is_the_same_in_prefill_and_decode_and_among_any_othe
     for mix in mixes:
         for (n, start, end), got in zip(mix, paged.attend(*mix), strict=True):
             assert torch.equal(got, whole[n][start:end]), (mix, n)
+
+
+def test_attention_over_a_prompt_in_common_is_the_same_as_alone(ops: Ops, dtype: torch.dtype) -> None:
+    lengths = (330, 330, 280, 281, 256, 700, 330, 90, 20)
+    in_common = ((1, 0, 16), (2, 0, 16), (3, 0, 17), (4, 0, 9), (5, 4, 14), (6, 0, 3), (7, 5, 5))
+    paged = Paged(ops, dtype, lengths, heads=6, kv_heads=2, dim=64, in_common=in_common)
+    alone = [paged.attend((n, 0, length))[0] for n, length in enumerate(lengths)]
+    for n, got in enumerate(alone):
+        torch.testing.assert_close(got.float(), paged.dense(n), **CLOSE[dtype])
+    last = [(n, length - 1, length) for n, length in enumerate(lengths)]
+    for mix in (last, last[::-1], last[3:] + last[:3], [*last[:2], (2, 270, 280), *last[3:5], (5, 100, 700)]):
+        for (n, start, end), got in zip(mix, paged.attend(*mix), strict=True):
+            assert torch.equal(got, alone[n][start:end]), (mix, n)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (4, 2), (9, 3), (4, 1), (7, 1), (8, 1)])
