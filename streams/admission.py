@@ -102,8 +102,17 @@ def admit(
     answer = offer.of(message.model)
     if isinstance(answer.record, Rejected) and answer.record.reason == "quota" and offer.has_mini:
         instead = offer.of(allowance.plan.mini)
-        return instead if instead.request else answer
+        if isinstance(instead.record, Rejected):
+            return replace(answer, record=_by_both(answer.record, allowance.plan.mini, instead.record))
+        return instead
     return answer
+
+
+def _by_both(refusal: Rejected, mini: str, of_mini: Rejected) -> Rejected:
+    """The refusal when the mini model has none either; to be asked again when the first of the two may have room."""
+    waits = [wait for wait in (refusal.retry_after_ms, of_mini.retry_after_ms) if wait is not None]
+    detail = f"{refusal.detail}; nor can model {mini!r} answer instead: {of_mini.detail}"
+    return replace(refusal, detail=detail, retry_after_ms=min(waits, default=None))
 
 
 def _asked(kept: ConversationKept, message: MessagePosted) -> Asked | Elsewhere | Answer:

@@ -235,7 +235,8 @@ def _next_limits(told: tuple[Balance, ...]) -> tuple[Balance, ...]:
 def _words(model: str, short: Short) -> str:
     balance = short.balance
     if balance.what == REPLIES:
-        return f"{balance.reserved} replies of model {model!r} run for you, and {balance.limit} at once are allowed"
+        when = ": there may be room when one ends" if balance.limit else ""
+        return f"{balance.reserved} replies of model {model!r} run for you, {balance.limit} at once are allowed{when}"
     what = balance.what if balance.what in (REQUESTS, TOKENS) else f"{balance.what} tokens"
     return (
         f"{balance.limit} {what} of model {model!r} in {balance.window} are allowed: {balance.used} are used, "

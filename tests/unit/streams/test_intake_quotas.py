@@ -17,6 +17,7 @@ from tests.unit.streams.intakes import Intakes, keep, loaded, restored, settled
 from tests.unit.streams.staged import T0, answers, events, posted, reply_id
 
 DAY = 86_400_000
+HOUR_FREES, TEN_MINUTES_FREE = 3_600_000 + 60_000 - T0 % 60_000, 600_000 + 10_000 - T0 % 10_000
 
 
 def plans(*limits: Limit, **fields: Any) -> PlansLoaded:
@@ -87,6 +88,52 @@ def test_past_the_limit_the_mini_model_answers_and_says_so(tokenizer: ChatTokeni
     assert [(t.model, t.pool, t.asked_model) for t in told[:2]] == [("tiny", "main", ""), ("mini", "mini", "tiny")]
     assert (told[2].reason, "'tiny'" in told[2].detail) == ("quota", True)
     assert {b.model: b.limit - b.remaining for b in balance(intake).balances} == {"tiny": 100, "mini": 150}
+
+
+@pytest.mark.parametrize(
+    ("tiny", "mini", "retry_after_ms"),
+    [
+        ((1, "1h"), (1, "10m"), TEN_MINUTES_FREE),
+        ((1, "10m"), (1, "1h"), TEN_MINUTES_FREE),
+        ((1, "1h"), (0, "10m"), HOUR_FREES),
+        ((0, "10m"), (1, "1h"), HOUR_FREES),
+        ((0, "10m"), (0, "1h"), None),
+    ],
+)
+def test_of_two_models_that_are_used_up_the_first_that_frees_is_waited_for(
+    tokenizer: ChatTokenizer, tiny: tuple[int, str], mini: tuple[int, str], retry_after_ms: int | None
+) -> None:
+    intake = used_up(tokenizer, Limit("tiny", "requests", *tiny), Limit("mini", "requests", *mini))
+    refused = say(intake, 9)
+    assert (refused.reason, refused.retry_after_ms) == ("quota", retry_after_ms)
+
+
+def test_a_refusal_names_both_models_and_when_each_frees(tokenizer: ChatTokenizer) -> None:
+    intake = used_up(tokenizer, Limit("tiny", "requests", 1, "1h"), Limit("mini", "requests", 1, "10m"))
+    of_tiny, of_mini = say(intake, 9).detail.split("; nor can model 'mini' answer instead: ")
+    assert of_tiny.startswith("1 requests of model 'tiny' in 1h are allowed: 1 are used")
+    assert of_tiny.endswith(f": there may be room in {HOUR_FREES // 1_000} s")
+    assert of_mini.startswith("1 requests of model 'mini' in 10m are allowed: 1 are used")
+    assert of_mini.endswith(f": there may be room in {TEN_MINUTES_FREE // 1_000} s")
+
+
+@pytest.mark.parametrize(
+    ("most", "told"), [(1, "1 at once are allowed: there may be room when one ends"), (0, "0 at once are allowed")]
+)
+def test_a_refusal_of_one_more_reply_at_once_says_when_there_may_be_room(intake: Intakes, most: int, told: str) -> None:
+    intake.take(plans(Limit("*", "replies", most)))
+    *_, refused = (say(intake, n) for n in range(most + 1))
+    assert refused.detail == f"{most} replies of model 'tiny' run for you, {told}"
+
+
+def used_up(tokenizer: ChatTokenizer, *limits: Limit) -> Intakes:
+    """By whole replies; past the limit of `tiny` `mini` answers."""
+    intake = Intakes(tokenizer, mini=True)
+    intake.take(plans(*limits, mini="mini"))
+    for n in range(sum(limit.most for limit in limits)):
+        assert isinstance(say(intake, n), Accepted)
+        intake.take(settled(posted(n)))
+    return intake
 
 
 def test_the_mini_models_request_and_turn_are_its_own(tokenizer: ChatTokenizer) -> None:
