@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar
@@ -90,7 +89,8 @@ def _page(
 
 async def export_conversation(request: Request) -> Response:
     edge, caller, conversation = edge_of(request), caller_of(request), _named(request)
-    first, pieces = await _begun(edge, exported_conversation(edge.store, caller.user, conversation))
+    pieces = exported_conversation(edge.store, caller.user, conversation)
+    first = await _begun(edge, pieces)
     if first is None:
         raise _unknown(conversation)
     return _download(edge, first, pieces, f"{conversation}.json")
@@ -98,14 +98,13 @@ async def export_conversation(request: Request) -> Response:
 
 async def export_all(request: Request) -> Response:
     edge, caller = edge_of(request), caller_of(request)
-    first, pieces = await _begun(edge, exported_user(edge.store, caller.user))
-    return _download(edge, first or "", pieces, "conversations.json")
+    pieces = exported_user(edge.store, caller.user)
+    return _download(edge, await _begun(edge, pieces) or "", pieces, "conversations.json")
 
 
-async def _begun(edge: Edge, pieces: Iterator[str]) -> tuple[str | None, Iterator[str]]:
-    """The first pieces of an export, so that what goes wrong at once has a status. Raises NotNow."""
-    head = await edge.stored(lambda _: list(itertools.islice(pieces, 2)))
-    return "".join(head) if head else None, pieces
+async def _begun(edge: Edge, pieces: Iterator[str]) -> str | None:
+    """The first piece of an export, so that what goes wrong at once has a status. Raises NotNow."""
+    return await edge.stored(lambda _: next(pieces, None))
 
 
 def _download(edge: Edge, first: str, pieces: Iterator[str], name: str) -> Response:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -40,9 +40,8 @@ def migrate(
     """Make the store's tables, or take them to this version. To be run before a new version of Laneway starts."""
     config = named()
     if not config.is_cassandra:
-        with closing(opened(config)) as kept:
-            kept.identity()  # one that cannot be used says so
-            say(f"{config.store}: as this version needs it")
+        opened(config).close()
+        say(f"{config.store}: as this version needs it")
         return
     from topics.store.cassandra import migrate as migrate_to
 
@@ -131,7 +130,7 @@ def named() -> StoreConfig:
 def opened(config: StoreConfig) -> Store:
     from topics.store.opening import open_store
 
-    return open_store(config)
+    return open_store(config, at_once=True)
 
 
 def copies(text: str) -> str:
@@ -170,12 +169,14 @@ def writing(path: str) -> Iterator[Callable[[str], object]]:
         return
     fresh = Path(f"{path}.part")
     try:
-        file = fresh.open("w", encoding="utf-8")
+        with fresh.open("w", encoding="utf-8") as file:
+            yield file.write
+        fresh.replace(path)
     except OSError as error:
         fail(f"{path!r} cannot be written: {error.strerror}")
-    with file:
-        yield file.write
-    fresh.replace(path)
+    finally:
+        with suppress(OSError):
+            fresh.unlink()  # of an export that broke off
 
 
 def register(app: typer.Typer) -> None:

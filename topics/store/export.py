@@ -7,7 +7,7 @@ conversation that is deleted meanwhile it holds what was there when its page was
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from schemas.events import TurnSaved
@@ -20,23 +20,25 @@ PAGE = 200
 
 def exported_user(store: Store, user: UserId, page: int = PAGE) -> Iterator[str]:
     """All that the store has of a user. Raises Unavailable, also between two pieces."""
-    yield f'{{"format": {_json(FORMAT)}, "user": {_json(user)}, "conversations": ['
-    separator = "\n"
-    for line in _lines(store, user, page):
-        yield separator
-        separator = ",\n"
-        yield from _conversation(store, user, line, page)
-    yield "\n]}\n"
+    return _document(store, user, _lines(store, user, page), page)
 
 
 def exported_conversation(store: Store, user: UserId, conversation: ConversationId, page: int = PAGE) -> Iterator[str]:
     """One conversation; nothing at all if there is none. Raises Unavailable, also between two pieces."""
-    line = store.conversation(user, conversation)
-    if line is None:
-        return
-    yield f'{{"format": {_json(FORMAT)}, "user": {_json(user)}, "conversations": [\n'
-    yield from _conversation(store, user, line, page)
-    yield "\n]}\n"
+    if line := store.conversation(user, conversation):
+        yield from _document(store, user, [line], page)
+
+
+def _document(store: Store, user: UserId, lines: Iterable[Conversation], page: int) -> Iterator[str]:
+    """Begins with its first messages: of a store that cannot be read there is no first piece."""
+    head = f'{{"format": {_json(FORMAT)}, "user": {_json(user)}, "conversations": ['
+    before, end = f"{head}\n", f"{head}\n]}}\n"
+    for line in lines:
+        for piece in _conversation(store, user, line, page):
+            yield before + piece
+            before = ""
+        before, end = ",\n", "\n]}\n"
+    yield end
 
 
 def _lines(store: Store, user: UserId, page: int) -> Iterator[Conversation]:
@@ -60,12 +62,12 @@ def _conversation(store: Store, user: UserId, line: Conversation, page: int) -> 
         "updated_ms": line.updated_ms,
     }
     head["system"] = store.system(user, line.id)
-    yield f'{_json(head)[:-1]}, "messages": ['
-    separator = "\n"
+    opening = f'{_json(head)[:-1]}, "messages": ['
+    before, end = f"{opening}\n", f"{opening}\n]}}"
     for turns in _oldest_first(store, user, line.id, page):
-        yield separator + ",\n".join(_json(_message(saved)) for saved in turns)
-        separator = ",\n"
-    yield "\n]}"
+        yield before + ",\n".join(_json(_message(saved)) for saved in turns)
+        before, end = ",\n", "\n]}"
+    yield end
 
 
 def _oldest_first(

@@ -18,9 +18,10 @@ DAY_MS = 86_400_000
 logger = logging.getLogger(__name__)
 
 
-def open_store(config: StoreConfig) -> Store:
+def open_store(config: StoreConfig, *, at_once: bool = False) -> Store:
     """Raises Unavailable for a path that can be no file. What is wrong with a file else, or with a cluster, is
-    told by each call until it is mended: who needs no store at the moment goes on without.
+    told by each call until it is mended: who needs no store at the moment goes on without. `at_once`: what is wrong
+    with a file is told now.
     """
     if config.is_cassandra:
         from topics.store.cassandra import CassandraStore
@@ -31,6 +32,8 @@ def open_store(config: StoreConfig) -> Store:
     try:
         return _opened(config)
     except Unavailable as error:
+        if at_once:
+            raise
         logger.error("the store cannot be opened", extra=about(error=error))
         return cast(Store, _OpenedLater(config))
 

@@ -144,6 +144,17 @@ def test_a_store_that_cannot_answer_is_503(stored: RunningEdge, monkeypatch: pyt
     assert "disk" not in answer.text
 
 
+@pytest.mark.parametrize("path", ["/v1/export", "/v1/conversations/c1/export"])
+def test_an_export_of_messages_that_cannot_be_read_is_503(
+    stored: RunningEdge, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    def unavailable(*_: object) -> None:
+        raise Unavailable("the disk is gone")
+
+    monkeypatch.setattr(stored.store, "messages", unavailable)
+    assert get(stored, path).status_code == 503
+
+
 def test_a_page_before_a_message_that_is_not_there_is_400(stored: RunningEdge) -> None:
     for before in ("zz", "", "u-c2-2", "u-theirs-100"):
         answer = get(stored, "/v1/conversations/c1", before=before)

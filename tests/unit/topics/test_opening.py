@@ -21,6 +21,16 @@ def test_a_damaged_file_says_so_with_each_call_until_it_is_moved_away(tmp_path: 
         assert store.identity()
 
 
+def test_who_wants_it_at_once_is_told_at_once_and_nothing_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(Unavailable, match="move it away"):
+        open_store(StoreConfig(store=str(path)), at_once=True)
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("path", ["no-folder/store.db", "."])
 def test_what_can_be_no_file_is_refused_at_once(tmp_path: Path, path: str) -> None:
     with pytest.raises(Unavailable, match="expected a file in a folder that is there"):
