@@ -114,10 +114,14 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was used in one window, the oldest bucket first."""
+    """What was used in one window, the oldest bucket first.
+
+    `time_zone` is that of its days or months; empty for a window that slides, and in old records for the user's zone.
+    """
 
     window: str
     buckets: tuple[Bucket, ...]
+    time_zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

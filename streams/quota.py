@@ -25,7 +25,7 @@ from schemas.quota_records import (
     Reserved,
     Spent,
 )
-from streams.windows import Window, window_of
+from streams.windows import CALENDAR, Window, window_of
 from topics.catalog import RESUME_WINDOW_MS, SECOND
 
 # The reply log keeps a reply for RESUME_WINDOW_MS and some minutes; after twice that nobody can settle it any more.
@@ -38,6 +38,9 @@ MEASURES: Mapping[str, Callable[[Bucket | Reserved], int]] = {
     OUTPUT: lambda amount: amount.output,
     TOKENS: lambda amount: amount.input + amount.output,
 }
+
+
+Key = tuple[str, str]  # of a window: its word and, of days and months, its time zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,10 @@ class Rules:
 
     def window(self, text: str) -> Window:
         return window_of(text, self.time_zone)
+
+    def key(self, window: str, time_zone: str = "") -> Key:
+        """Days and months of two zones are two windows; one that slides is the same in all."""
+        return window, (time_zone or self.time_zone) if window in CALENDAR else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +157,8 @@ def settle(ledger: Ledger, rules: Rules, settled: ReplySettled, now_ms: int) -> 
         return ledger
     cost = charge(settled, held.cached_percent)
     spent = tuple(
-        Spent(s.window, _added(s.buckets, Bucket(rules.window(s.window).bucket(held.at_ms), *cost)))
-        for s in ledger.spent
+        Spent(window, _added(buckets, Bucket(window_of(window, time_zone).bucket(held.at_ms), *cost)), time_zone)
+        for (window, time_zone), buckets in _by_key(ledger, rules).items()
     )
     return replace(ledger, spent=spent, open=tuple(other for other in ledger.open if other is not held))
 
@@ -179,10 +186,15 @@ def current(ledger: Ledger, rules: Rules, now_ms: int) -> Ledger:
 
     A window that they do not have stays while anything in it counts: a user may come with two plans in turn.
     """
-    known = {spent.window: _counting(spent.buckets, rules.window(spent.window), now_ms) for spent in ledger.spent}
-    wanted = dict.fromkeys((limit.window for limit in rules.limits if limit.window), ())
-    spent = tuple(Spent(text, buckets) for text, buckets in (wanted | known).items() if buckets or text in wanted)
+    known = {key: _counting(buckets, window_of(*key), now_ms) for key, buckets in _by_key(ledger, rules).items()}
+    wanted = dict.fromkeys((rules.key(limit.window) for limit in rules.limits if limit.window), ())
+    kept = {key: buckets for key, buckets in (wanted | known).items() if buckets or key in wanted}
+    spent = tuple(Spent(window, buckets, time_zone) for (window, time_zone), buckets in kept.items())
     return Ledger(ledger.model, spent, _told_in_time(ledger.open, now_ms))
+
+
+def _by_key(ledger: Ledger, rules: Rules) -> dict[Key, tuple[Bucket, ...]]:
+    return {rules.key(spent.window, spent.time_zone): spent.buckets for spent in ledger.spent}
 
 
 def _counting(buckets: Iterable[Bucket], window: Window, now_ms: int) -> tuple[Bucket, ...]:
@@ -196,8 +208,11 @@ def _told_in_time(reserved: Iterable[Reserved], now_ms: int) -> tuple[Reserved, 
 
 def _standings(ledger: Ledger, rules: Rules, now_ms: int) -> list[_Standing]:
     """Of a ledger that is current."""
+    spent = _by_key(ledger, rules)
     return [
-        _standing(ledger, limit, rules.window(limit.window), now_ms) if limit.window else _running(ledger, limit)
+        _standing(ledger, limit, rules.window(limit.window), spent[rules.key(limit.window)], now_ms)
+        if limit.window
+        else _running(ledger, limit)
         for limit in rules.limits
     ]
 
@@ -206,9 +221,8 @@ def _running(ledger: Ledger, limit: Limit) -> _Standing:
     return _Standing(limit, None, 0, len(ledger.open))
 
 
-def _standing(ledger: Ledger, limit: Limit, window: Window, now_ms: int) -> _Standing:
+def _standing(ledger: Ledger, limit: Limit, window: Window, buckets: Iterable[Bucket], now_ms: int) -> _Standing:
     measure, since_ms = MEASURES[limit.what], window.since(now_ms)
-    buckets = next(spent.buckets for spent in ledger.spent if spent.window == limit.window)
     amounts = tuple((bucket.start_ms, measure(bucket)) for bucket in buckets)
     starts = ((window.bucket(held.at_ms), held) for held in ledger.open)
     held = tuple((start_ms, measure(held)) for start_ms, held in starts if start_ms >= since_ms)

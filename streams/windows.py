@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 SLICES = 60
 QUARTER_MS = 15 * 60_000
 LONGEST_MS = 31 * 24 * 3_600_000
+CALENDAR = ("day", "month")
 EXPECTED = "90s, 15m, 5h, 7d (up to 31d), day or month"
 
 _SLIDING = re.compile(r"([1-9]\d{0,6})([smhd])", re.ASCII)
@@ -88,7 +89,7 @@ def _midnight(day: date, zone: ZoneInfo) -> int:
 @lru_cache(maxsize=1024)
 def window_of(text: str, time_zone: str) -> Window:
     """Raises ValueError, with what was expected."""
-    if text in ("day", "month"):
+    if text in CALENDAR:
         return Calendar(text == "month", zone_of(time_zone))
     match = _SLIDING.fullmatch(text)
     length_ms = int(match[1]) * _UNIT_MS[match[2]] if match else 0

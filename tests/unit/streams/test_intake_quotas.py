@@ -15,6 +15,7 @@ from schemas.tokenizer import ChatTokenizer
 from streams.allowances import FORGOTTEN_MS
 from tests.unit.streams.intakes import Intakes, keep, loaded, restored, settled
 from tests.unit.streams.staged import T0, answers, events, posted, reply_id
+from tests.unit.streams.test_windows import ms
 
 DAY = 86_400_000
 HOUR_FREES, TEN_MINUTES_FREE = 3_600_000 + 60_000 - T0 % 60_000, 600_000 + 10_000 - T0 % 10_000
@@ -167,6 +168,19 @@ def test_a_users_own_limit_replaces_the_plans_of_its_kind(intake: Intakes) -> No
     assert (told.time_zone, balance(intake, user="bob").time_zone) == ("Asia/Tokyo", "UTC")
     intake.take(LimitSet(UserId("alice"), ()))
     assert [b.limit for b in balance(intake).balances] == [100, 1]
+
+
+def test_plans_of_two_time_zones_each_count_their_own_days(intake: Intakes, tokenizer: ChatTokenizer) -> None:
+    limits = (Limit("*", "requests", 5, "day"),)
+    intake.take(PlansLoaded((Plan("paid", "paid", limits), Plan("far", "paid", limits, time_zone="Asia/Tokyo"))))
+    evening, changelog = ms(2026, 3, 10, 23), dict[str, bytes | None]()
+    for n, plan in enumerate(("paid", "far", "paid")):
+        say(intake, n, evening, plan=plan)
+        intake.take(settled(posted(n)), evening)
+    keep(changelog, intake.stage.changes())
+    intake.stage = restored(tokenizer, changelog)
+    days = [balance(intake, evening, plan=plan).balances[0] for plan in ("paid", "far")]
+    assert [(day.used, day.reset_ms) for day in days] == [(3, ms(2026, 3, 11)), (2, ms(2026, 3, 11, 15))]
 
 
 def test_a_plan_that_is_not_there_is_the_free_one(intake: Intakes) -> None:

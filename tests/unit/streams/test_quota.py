@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from schemas.quota_records import Balance, Ledger, Limit
+from schemas.quota_records import Balance, Bucket, Ledger, Limit, Spent
 from streams.quota import LOST_MS, RUNNING_RETRY_MS, Granted, Rules, Short, balances, charge, reserve, settle
 from tests.unit.streams.ledgers import T, end, only, request
 from tests.unit.streams.staged import reply_id
+from tests.unit.streams.test_windows import ms
 
 HOUR = 3_600_000
 EMPTY = Ledger("m")
@@ -129,3 +130,26 @@ def test_the_same_message_twice_reserves_once() -> None:
     held = rules(("tokens", 100, "1h"))
     twice = granted(granted(EMPTY, held, input=30).ledger, held, input=30).ledger
     assert [reserved.reply for reserved in twice.open] == [reply_id(1)]
+
+
+def test_the_days_of_two_zones_are_two_windows() -> None:
+    utc, tokyo = (rules(("requests", 5, "day"), zone=zone) for zone in ("UTC", "Asia/Tokyo"))
+    ledger, evening, midnight = EMPTY, ms(2026, 3, 10, 23), ms(2026, 3, 11)
+    for n, held in enumerate((utc, tokyo, utc)):
+        ledger = settle(granted(ledger, held, evening, n=n).ledger, held, end(n), evening)
+    days = [only(balances(ledger, held, evening)) for held in (utc, tokyo)]
+    assert [(day.used, day.reset_ms) for day in days] == [(3, midnight), (2, ms(2026, 3, 11, 15))]
+    assert [only(balances(ledger, held, midnight)).used for held in (utc, tokyo)] == [0, 2]
+
+
+def test_a_sliding_window_is_the_same_in_every_zone() -> None:
+    utc, tokyo = (rules(("requests", 5, "5h"), zone=zone) for zone in ("UTC", "Asia/Tokyo"))
+    ledger = settle(granted(EMPTY, utc).ledger, utc, end(1), T + 1)
+    assert only(balances(ledger, tokyo, T + 2)).used == 1
+
+
+def test_a_day_that_was_kept_before_days_had_a_zone_is_of_the_zone_that_holds() -> None:
+    berlin, noon = rules(("requests", 5, "day"), zone="Europe/Berlin"), ms(2026, 3, 10, 12)
+    kept = Ledger("m", (Spent("day", (Bucket(ms(2026, 3, 10, zone="Europe/Berlin"), 2, 0, 0),)),))
+    ledger = settle(granted(kept, berlin, noon).ledger, berlin, end(1), noon)
+    assert only(balances(ledger, berlin, noon)).used == 3
