@@ -27,6 +27,7 @@ from topics.tail import Tail
 
 ACKNOWLEDGE_S = 30.0
 ANSWER_S = 30.0
+MODELS_S = 10.0
 
 
 class Asking:
@@ -50,7 +51,11 @@ class Asking:
         """The same record for each partition of `messages`."""
         return [Output(Place(MESSAGES, partition), "", event) for partition in range(self._config.users)]
 
-    def usage(self, user: UserId, plan: str) -> UsageTold:
+    def models(self) -> tuple[str, ...]:
+        """Those that intake serves; none if it is too old to say. Raises Unavailable when no intake answers."""
+        return self.usage(UserId(""), "", MODELS_S).models
+
+    def usage(self, user: UserId, plan: str, patience_s: float = ANSWER_S) -> UsageTold:
         """Raises Unavailable when no intake answers."""
         # Nobody looks at the seal of a reply that no client is given.
         reply = mint_reply_id(0, secrets.randbelow(self._config.replies), uuid7().hex, b"no client is given it")
@@ -60,9 +65,9 @@ class Asking:
         tail.start(answer.failed)
         try:
             self.write([self.routes.message(user, UsageAsked(user, ReplyId(reply), plan))])
-            if not answer.done.wait(ANSWER_S) or answer.told is None:
-                why = answer.error or f"no intake has answered in {ANSWER_S:g} s; `laneway status` says what runs"
-                raise Unavailable(f"the usage of {user!r} is not known: {why}")
+            if not answer.done.wait(patience_s) or answer.told is None:
+                why = answer.error or f"no intake has answered in {patience_s:g} s; `laneway status` says what runs"
+                raise Unavailable(str(why))
             return answer.told
         finally:
             tail.stop()

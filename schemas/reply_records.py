@@ -63,12 +63,15 @@ class Redirected:
 
 @dataclass(frozen=True, slots=True)
 class UsageTold:
-    """The answer to UsageAsked: no reply, but every limit of a user as it stands."""
+    """The answer to UsageAsked: no reply, but every limit of a user as it stands; and the `models` that are served,
+    which old records do not tell.
+    """
 
     user: UserId
     plan: str
     time_zone: str
     balances: tuple[Balance, ...]
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ the partition, so a replay keeps the same balances. Who has no limit leaves noth
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from schemas.events import ReplySettled
@@ -137,10 +137,10 @@ class Allowances:
                 done = settle(ledger, Rules((), allowance.time_zone), settled, now_ms)
                 self.put(replace(_with(allowance.kept, done), touched_ms=now_ms))
 
-    def tell(self, asked: UsageAsked, models: Iterable[str], now_ms: int) -> UsageTold:
+    def tell(self, asked: UsageAsked, models: Collection[str], now_ms: int) -> UsageTold:
         allowance = self.of(asked.user, asked.plan)
         told = allowance.balances(models, now_ms)
-        return UsageTold(asked.user, allowance.plan.name, allowance.time_zone, told)
+        return UsageTold(asked.user, allowance.plan.name, allowance.time_zone, told, tuple(models))
 
     def forget_idle(self, now_ms: int) -> None:
         """Nothing of a user counts after the longest window, but for limits of their own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +37,8 @@ def apply(file: FILE = None) -> None:
     asking = connected()
     asking.write(asking.everywhere(loaded))
     say(f"applied to every partition: {', '.join(plan.name for plan in loaded.plans)}")
+    limited = [limit.model for plan in loaded.plans for limit in plan.limits]
+    tell_unserved([*limited, *(plan.mini for plan in loaded.plans)], asking.models)
 
 
 @plans.command()
@@ -80,6 +82,7 @@ def set_limits(
     asking = connected()
     asking.write([asking.routes.message(own.user, own)])
     say(f"{user}: {', '.join(map(shown_limit, own.limits)) or 'the limits of the plan'}{zone_words(time_zone)}")
+    tell_unserved([limit.model for limit in own.limits], asking.models)
 
 
 @limits.command()
@@ -104,7 +107,7 @@ def usage(
     try:
         told = connected().usage(UserId(user), plan)
     except TopicsError as error:
-        fail(error)
+        fail(f"the usage of {user!r} is not known: {error}")
     if as_json:
         limits = [balance.shown() for balance in told.balances]
         say(json.dumps({"user": user, "plan": told.plan or None, "time_zone": told.time_zone, "limits": limits}))
@@ -146,6 +149,20 @@ def shown_limit(limit: Limit) -> str:
 
 def zone_words(time_zone: str) -> str:
     return f", days and months in {time_zone}" if time_zone else ""
+
+
+def tell_unserved(names: Iterable[str], ask: Callable[[], Collection[str]]) -> None:
+    """Says which models are named and not served, as one that is misspelt; `ask` knows which are."""
+    from topics.errors import TopicsError
+
+    wanted = sorted(set(names) - {EACH_MODEL, ""})
+    try:
+        served = ask() if wanted else ()
+    except TopicsError as error:
+        typer.echo(f"laneway: not known to be served: {', '.join(wanted)}: {error}", err=True)
+        return
+    if served and (unserved := [name for name in wanted if name not in served]):
+        typer.echo(f"laneway: not served: {', '.join(unserved)}; served: {', '.join(served)}", err=True)
 
 
 def plans_of(file: Path | None) -> PlansLoaded:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from infra.cli import app
-from infra.commands.quotas import rows
+from infra.commands import quotas
+from infra.commands.quotas import rows, tell_unserved
 from infra.plans import SHIPPED, BadPlans, read_limit, read_plans
-from schemas.quota_records import Balance, Limit, Plan
+from schemas.ids import UserId
+from schemas.quota_records import Balance, Limit, LimitSet, Plan
 from streams.allowances import TIER_OF_PLAN, check_plan
+from tests.unit.streams.staged import ROUTES
+from topics.errors import Unavailable
+from topics.outputs import Output
 
 
 def written(folder: Path, text: str) -> Path:
@@ -125,6 +132,62 @@ def test_a_command_that_cannot_be_done_says_why_before_it_asks_for_a_cluster(
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 1
     assert told in done.stderr
+
+
+@dataclass
+class Asked:
+    """A cluster whose intake serves two models."""
+
+    routes = ROUTES
+    written: list[object] = field(default_factory=list)
+
+    def write(self, outputs: Iterable[Output]) -> None:
+        self.written += [output.event for output in outputs]
+
+    def everywhere(self, event: object) -> list[Output]:
+        return [self.routes.message(UserId(""), event)]
+
+    def models(self) -> tuple[str, ...]:
+        return "large", "small"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    asked = Asked()
+    monkeypatch.setattr(quotas, "connected", lambda: asked)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ("lagre:requests=5/1m", "laneway: not served: lagre; served: large, small\n"),
+        ("large:requests=5/1m", ""),
+        ("requests=5/1m", ""),
+    ],
+)
+def test_a_limit_of_a_model_that_is_not_served_is_set_and_told(asked: Asked, limit: str, told: str) -> None:
+    done = CliRunner().invoke(app, ["limits", "set", "alice", limit])
+    assert (done.exit_code, done.stderr) == (0, told)
+    assert asked.written == [LimitSet(UserId("alice"), (read_limit(limit),))]
+
+
+def test_the_models_of_plans_that_are_not_served_are_told(asked: Asked, tmp_path: Path) -> None:
+    text = '[free]\ntier = "free"\nmini = "smal"\n[free.limits."*"]\nreplies = 2\n[free.limits.lagre]\nreplies = 1'
+    done = CliRunner().invoke(app, ["plans", "apply", str(written(tmp_path, text))])
+    assert (done.exit_code, len(asked.written)) == (0, 1)
+    assert done.stderr == "laneway: not served: lagre, smal; served: large, small\n"
+
+
+def test_where_no_intake_answers_it_is_told_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    def away() -> tuple[str, ...]:
+        raise Unavailable("no intake has answered in 10 s")
+
+    tell_unserved(["large", "*"], away)
+    assert capsys.readouterr().err == "laneway: not known to be served: large: no intake has answered in 10 s\n"
+    tell_unserved(["*", ""], away)
+    tell_unserved(["large"], lambda: ())  # an intake of before models were told
+    assert capsys.readouterr().err == ""
 
 
 def test_the_shipped_plans_can_be_looked_at() -> None:

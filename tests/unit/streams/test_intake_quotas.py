@@ -54,6 +54,11 @@ def test_without_plans_nothing_is_limited_and_nothing_is_kept(intake: Intakes) -
     assert (accepted.quota, list(intake.stage.changes()), balance(intake).balances) == ((), [], ())
 
 
+def test_whoever_asks_is_told_which_models_are_served(tokenizer: ChatTokenizer) -> None:
+    told = balance(Intakes(tokenizer, mini=True), user="", plan="")
+    assert (told.models, told.balances) == (("tiny", "mini"), ())
+
+
 def test_the_first_request_of_a_small_limit_is_capped_and_the_second_refused(intake: Intakes) -> None:
     intake.take(plans(tokens(100)))
     first, second = say(intake, 1), say(intake, 2)
