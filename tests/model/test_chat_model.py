@@ -1,7 +1,13 @@
 """The chat model answers, and goes on after a cut as if there had been none."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
 from engine.detokenizer import Detokenizer
 from engine.model_runner import ModelRunner
+from engine.ops import choose
 from engine.runner import Sampled
 from engine.sequence import Sequence
 from engine.transcript import Transcript
@@ -33,3 +39,23 @@ def test_the_chat_model_goes_on_unchanged_after_a_cut_among_others(chat: ModelRu
     [unbroken] = generate(chat, Generation(prompt, sampling))
     again = [Generation(prompt, sampling, tuple(unbroken[:cut])) for cut in (1, 4)]
     assert generate(chat, *again, Generation(other, sampling), step_tokens=50)[:2] == [unbroken, unbroken]
+
+
+@pytest.fixture(scope="module", params=[("cpu", "bfloat16"), ("cpu", "int8"), ("reference", "bfloat16")], ids=" ".join)
+def held_otherwise(request: pytest.FixtureRequest, smollm2: Path, tokenizer: ChatTokenizer) -> ModelRunner:
+    """The chat model, with its weights in what a replica may be told to hold them in, beside float32."""
+    ops, dtype = request.param
+    return ModelRunner.load(smollm2, 400, tokenizer.eos_ids, choose.dtype(dtype), choose.ops(ops))
+
+
+def test_in_every_dtype_a_row_of_the_chat_model_does_not_depend_on_the_others(
+    held_otherwise: ModelRunner, tokenizer: ChatTokenizer
+) -> None:
+    assert held_otherwise.fingerprint.endswith("/invariant")
+    samplings = (replace(GREEDY, ignore_eos=True), Sampling(10, temperature=1.0, seed=11, ignore_eos=True))
+    texts = ("Tell me a story about a lighthouse. " * 8, "Hello!", "Name five rivers and say where each one ends.")
+    asked = [Generation(ask(tokenizer, text), sampling) for text in texts for sampling in samplings]
+    alone = [generate(held_otherwise, one)[0] for one in asked]
+    assert generate(held_otherwise, *asked) == alone
+    cut = [replace(one, accepted=tuple(said[:5])) for one, said in zip(asked, alone, strict=True)]
+    assert generate(held_otherwise, *asked[3:], *cut, step_tokens=50) == [*alone[3:], *alone]
