@@ -114,25 +114,23 @@ class Llama:
 
     def __init__(self, weights: Weights, ops: Ops) -> None:
         tensors, self.config, self.ops = weights.tensors, weights.config, ops
-        self._embedding = tensors.pop("model.embed_tokens.weight")
+        embedding = tensors.pop("model.embed_tokens.weight")
+        self.device = embedding.device
         cosine, sine = rotary_table(self.config.context, self.config.head_dim, self.config.rope_theta)
         shared = Shared(self.config, ops, (cosine.to(self.device), sine.to(self.device)), weights)
         self._layers = [Layer(shared, n) for n in range(self.config.layers)]
         self._norm = tensors.pop("model.norm.weight")
-        head = self._embedding if self.config.tied else tensors.pop("lm_head.weight")
-        self._head = shared.packed(head, torch.float32)
+        self._head = shared.packed(embedding if self.config.tied else tensors.pop("lm_head.weight"), torch.float32)
+        is_head = self.config.tied and weights.dtype != torch.int8
+        self._embed = self._head.rows if is_head else embedding.__getitem__
         self.kernels = f"{ops.name}-{self._head.kernel}"
 
-    @property
-    def device(self) -> torch.device:
-        return self._embedding.device
-
     def new_cache(self, num_blocks: int) -> KeyValueCache:
-        return KeyValueCache(self.ops, self.config, num_blocks, self._embedding)
+        return KeyValueCache(self.ops, self.config, num_blocks, self._norm)
 
     def __call__(self, batch: Batch, cache: KeyValueCache) -> Tensor:
         """Float32 logits [needed rows, vocabulary]; writes the keys and values of all rows."""
-        x = self._embedding[batch.token_ids]
+        x = self._embed(batch.token_ids)
         added = torch.zeros_like(x)
         *first, last = self._layers
         for layer in first:

@@ -20,6 +20,10 @@ class Linear:
     def __init__(self, weight: Tensor, out_dtype: torch.dtype | None = None) -> None:
         self._weight, self._out_dtype = weight, out_dtype
 
+    def rows(self, outputs: Tensor) -> Tensor:
+        """The weights of some outputs, [outputs, in]: a tied head is the embedding too."""
+        return self._weight[outputs]
+
     def __call__(self, x: Tensor) -> Tensor:
         whole = pad(x, (0, 0, 0, -len(x) % _ROWS))
         products = [linear(some, self._weight) for some in torch.split(whole, _ROWS)]
@@ -31,7 +35,8 @@ class TiledLinear:
 
     def __init__(self, weight: Tensor, ops: Ops, dtype: torch.dtype, out_dtype: torch.dtype | None = None) -> None:
         self.kernel = "int8" if dtype == torch.int8 else "tiled"
-        self._ops, self._outputs, self._out_dtype = ops, len(weight), out_dtype
+        self._ops, self._out_dtype = ops, out_dtype
+        self._outputs, self._inputs = weight.shape
         weight = pad(weight, (0, -weight.shape[1] % TOGETHER, 0, -len(weight) % TOGETHER))
         self._scales = None
         if dtype == torch.int8:
@@ -40,6 +45,11 @@ class TiledLinear:
         in_a_word = 2 if dtype == torch.bfloat16 else 1
         tiles = weight.view(-1, TOGETHER, weight.shape[1] // in_a_word, in_a_word).transpose(1, 2)
         self._weight = tiles.flatten(2).contiguous()
+
+    def rows(self, outputs: Tensor) -> Tensor:
+        """As Linear's, but for int8."""
+        tiles = self._weight.view(*self._weight.shape[:2], TOGETHER, -1)
+        return tiles[outputs // TOGETHER, :, outputs % TOGETHER].flatten(1)[:, : self._inputs].contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
         if missing := -x.shape[1] % TOGETHER:

@@ -72,6 +72,13 @@ def test_a_row_of_a_linear_is_the_same_in_any_number_of_rows(
             assert torch.equal(layer(x[first : first + rows]), whole[first : first + rows]), (rows, first)
 
 
+@pytest.mark.parametrize("held", [torch.float32, torch.bfloat16], ids=str)
+def test_a_linear_gives_the_weights_of_some_outputs_as_they_were(ops: Ops, held: torch.dtype) -> None:
+    weight, some = torch.randn(259, 72).to(held), torch.tensor([258, 0, 31, 32, 100, 0])
+    for layer in (TiledLinear(weight, ops, held), Linear(weight)):
+        assert torch.equal(layer.rows(some), weight[some])
+
+
 def test_what_a_linear_gives_is_rounded_from_float32(cpu_ops: Ops) -> None:
     generator = torch.Generator().manual_seed(1)
     weight, x = (torch.randn(64, 576, generator=generator).bfloat16() for _ in range(2))
