@@ -18,7 +18,7 @@ class Linear:
     kernel = "torch"
 
     def __init__(self, weight: Tensor, out_dtype: torch.dtype | None = None) -> None:
-        self._weight, self._out_dtype = weight, out_dtype
+        self._weight, self._out_dtype, self.inputs = weight, out_dtype, weight.shape[1]
 
     def rows(self, outputs: Tensor) -> Tensor:
         """The weights of some outputs, [outputs, in]: a tied head is the embedding too."""
@@ -36,7 +36,7 @@ class TiledLinear:
     def __init__(self, weight: Tensor, ops: Ops, dtype: torch.dtype, out_dtype: torch.dtype | None = None) -> None:
         self.kernel = "int8" if dtype == torch.int8 else "tiled"
         self._ops, self._out_dtype = ops, out_dtype
-        self._outputs, self._inputs = weight.shape
+        self._outputs, self.inputs = weight.shape
         weight = pad(weight, (0, -weight.shape[1] % TOGETHER, 0, -len(weight) % TOGETHER))
         self._scales = None
         if dtype == torch.int8:
@@ -49,7 +49,7 @@ class TiledLinear:
     def rows(self, outputs: Tensor) -> Tensor:
         """As Linear's, but for int8."""
         tiles = self._weight.view(*self._weight.shape[:2], TOGETHER, -1)
-        return tiles[outputs // TOGETHER, :, outputs % TOGETHER].flatten(1)[:, : self._inputs].contiguous()
+        return tiles[outputs // TOGETHER, :, outputs % TOGETHER].flatten(1)[:, : self.inputs].contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
         if missing := -x.shape[1] % TOGETHER:

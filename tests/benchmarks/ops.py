@@ -35,9 +35,9 @@ def main(
     requests: str = "1,8,64",
     rounds: int = 3,
     output: int = 64,
-    variants: str = "cpu:float32,reference:float32,cpu:int8",
+    variants: str = "cpu,reference,cpu:int8",
 ) -> None:
-    """Measures LANEWAY_MODEL as a replica's settings say, on each of `variants`, which are ops:dtype."""
+    """Measures LANEWAY_MODEL as a replica's settings say, on each of `variants`, which are ops or ops:dtype."""
     counts, names = [int(count) for count in requests.split(",")], variants.split(",")
     config = replace(load(ReplicaConfig, os.environ), max_running=max(counts))
     tokenizer, console = ChatTokenizer.load(config.model), Console(width=120)
@@ -83,9 +83,8 @@ def linears(engine: Engine) -> list[Linear | TiledLinear]:
 @torch.inference_mode()
 def linears_s(engine: Engine, rows: int) -> float:
     """Seconds of all linears on so many rows, one after the other: the median of some."""
-    inputs = [
-        (linear, torch.randn(rows, linear._weight.shape[1]).to(linear._weight.dtype)) for linear in linears(engine)
-    ]
+    dtype = engine._runner._model._norm.dtype  # type: ignore[attr-defined]
+    inputs = [(linear, torch.randn(rows, linear.inputs).to(dtype)) for linear in linears(engine)]
     taken = []
     for _ in range(FLOORS):
         began = time.perf_counter()
