@@ -121,8 +121,8 @@ class Llama:
         self._layers = [Layer(shared, n) for n in range(self.config.layers)]
         self._norm = tensors.pop("model.norm.weight")
         self._head = shared.packed(embedding if self.config.tied else tensors.pop("lm_head.weight"), torch.float32)
-        is_head = self.config.tied and weights.dtype != torch.int8
-        self._embed = self._head.rows if is_head else embedding.__getitem__
+        embedded_by_head = self.config.tied and weights.dtype != torch.int8
+        self._embed = self._head.weights_of if embedded_by_head else embedding.__getitem__
         self.kernels = f"{ops.name}-{self._head.kernel}"
 
     def new_cache(self, num_blocks: int) -> KeyValueCache:

@@ -86,22 +86,30 @@ class ModelRunner:
 
 @torch.inference_mode()
 def rows_are_invariant(model: Llama) -> bool:
-    """Whether keys, values and logits of a prompt are, bit by bit, the same computed at once and in pieces."""
+    """Whether keys, values and logits of a prompt are, bit by bit, the same computed at once, in pieces, and beside
+    another sequence on the same blocks."""
     length = min(PROBED_ROWS[-1], model.config.context)
     ids = tuple((7 + 31 * n) % model.config.vocabulary for n in range(length))
     caches = [model.new_cache(blocks_for(length)) for _ in range(2)]
     logits = []
     for cache, cuts in zip(caches, ((length,), (*PROBED_ROWS[:-1], length)), strict=True):
-        probe = Sequence(ReplyId("probe"), 1, ids, Sampling(1), block_table=list(range(blocks_for(length))))
+        probe = _probe(ids)
         while probe.num_computed_tokens < length:
             rows = min(cuts[0], length - probe.num_computed_tokens)
             cuts = cuts[1:]
             last = model(Batch.of([Chunk(probe, rows)], model.device), cache)
             probe.num_computed_tokens += rows
         logits.append(last)
+    beside = [Chunk(_probe(ids, computed=length - 1), 1) for _ in range(2)]
+    logits += torch.split(model(Batch.of(beside, model.device), caches[1]), 1)
     whole, pieces = caches
     return (
-        torch.equal(logits[0], logits[1])
+        all(torch.equal(logits[0], others) for others in logits[1:])
         and torch.equal(whole.keys, pieces.keys)
         and torch.equal(whole.values, pieces.values)
     )
+
+
+def _probe(ids: tuple[int, ...], computed: int = 0) -> Sequence:
+    table = list(range(blocks_for(len(ids))))
+    return Sequence(ReplyId("probe"), 1, ids, Sampling(1), block_table=table, num_computed_tokens=computed)

@@ -39,8 +39,8 @@ class Ops(Protocol):
     ) -> Tensor:
         """[rows, (heads + 2 * kv heads) * dim] -> queries [rows, heads, dim], turned by each row's position.
 
-        Keys, turned too, and values go to the rows' slots of a layer's cache. `rotary`: cosines and sines [context,
-        dim / 2]; the two halves of a head are the pairs. Source: Su et al., 2021.
+        Keys, turned too, and values go to the rows' slots of a layer's cache; a value that is not finite becomes 0.
+        `rotary`: cosines and sines [context, dim / 2]; the two halves of a head are the pairs. Source: Su et al., 2021.
         """
         ...
 

@@ -20,8 +20,8 @@ class Linear:
     def __init__(self, weight: Tensor, out_dtype: torch.dtype | None = None) -> None:
         self._weight, self._out_dtype, self.inputs = weight, out_dtype, weight.shape[1]
 
-    def rows(self, outputs: Tensor) -> Tensor:
-        """The weights of some outputs, [outputs, in]: a tied head is the embedding too."""
+    def weights_of(self, outputs: Tensor) -> Tensor:
+        """[outputs, in]: a tied head is the embedding too. Raises IndexError for one that is not there."""
         return self._weight[outputs]
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -46,13 +46,17 @@ class TiledLinear:
         tiles = weight.view(-1, TOGETHER, weight.shape[1] // in_a_word, in_a_word).transpose(1, 2)
         self._weight = tiles.flatten(2).contiguous()
 
-    def rows(self, outputs: Tensor) -> Tensor:
-        """As Linear's, but for int8."""
+    def weights_of(self, outputs: Tensor) -> Tensor:
+        """As Linear's, but not for int8. Raises IndexError."""
+        if any(not 0 <= output < self._outputs for output in outputs.aminmax()):
+            raise IndexError(f"outputs {outputs.tolist()}: there are {self._outputs}")
         tiles = self._weight.view(*self._weight.shape[:2], TOGETHER, -1)
         return tiles[outputs // TOGETHER, :, outputs % TOGETHER].flatten(1)[:, : self.inputs].contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
-        if missing := -x.shape[1] % TOGETHER:
+        if x.shape[1] != self.inputs:
+            raise ValueError(f"rows of {x.shape[1]}: expected {self.inputs}")
+        if missing := -self.inputs % TOGETHER:
             x = pad(x, (0, missing))
         product = self._ops.tiled_linear(x, self._weight, self._scales, self._out_dtype or x.dtype)
         return product if product.shape[1] == self._outputs else product[:, : self._outputs].contiguous()

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from engine.batch import Batch
 from engine.draw import Draw
+from engine.errors import OpsUnavailable
 from engine.ops.cpu.build import built
 from schemas.prefix import BLOCK_TOKENS
 
@@ -14,7 +15,7 @@ _LOW_63_BITS = (1 << 63) - 1
 
 
 class CpuOps:
-    """A layer's cache is [kv heads, blocks, 16 * dim], within a block as attention.h says.
+    """A layer's cache is [kv heads, blocks, 16 * dim], within a block as paged.h says.
 
     Raises OpsUnavailable where there is no compiler, or no CPU that the ops are written for.
     """
@@ -23,7 +24,12 @@ class CpuOps:
 
     def __init__(self) -> None:
         library = built()
-        torch.ops.load_library(library.path)  # type: ignore[no-untyped-call]
+        try:
+            torch.ops.load_library(library.path)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            raise OpsUnavailable(
+                f"{library.path} cannot be used: {error}; delete it to have it compiled anew"
+            ) from None
         self.name = f"cpu-{library.name}"
         self._ops = torch.ops.laneway
 

@@ -23,9 +23,9 @@ inline int64_t chunks_in_common(const Span& left, const Span& right) {
 
 // A span joins those before it if it costs them less than it gains: each reads alone what is not common to all.
 inline std::vector<Bundle> bundles_of(std::vector<Span> spans, int64_t most_rows) {
-  const auto blocks = [](const Span& span) { return span.table + (span.end() + BLOCK - 1) / BLOCK; };
-  std::stable_sort(spans.begin(), spans.end(), [&](const Span& left, const Span& right) {
-    return left.table != right.table && std::lexicographical_compare(left.table, blocks(left), right.table, blocks(right));
+  std::stable_sort(spans.begin(), spans.end(), [](const Span& left, const Span& right) {
+    if (left.rows != right.rows || left.table == right.table) return left.rows < right.rows;
+    return std::lexicographical_compare(left.table, left.table_end, right.table, right.table_end);
   });
   std::vector<Bundle> bundles;
   for (const Span& span : spans) {
@@ -42,7 +42,7 @@ inline std::vector<Bundle> bundles_of(std::vector<Span> spans, int64_t most_rows
   return bundles;
 }
 
-// 64 tokens for the rows from `begin` on.
+// 64 tokens for some rows of a bundle, from its row `begin` on.
 struct Piece {
   int64_t begin;
   Chunk<BFloat16> chunk;
@@ -52,12 +52,14 @@ struct Piece {
 struct Queries {
   // The scores of four blocks, or the sums of 64 dims of a head, are in tiles 0 to 3.
   static constexpr int QUERIES = 4, KEYS = 5, WEIGHTS = 6, VALUES = 7;
-  static constexpr int64_t TILE_DIMS = 64, AHEAD = 3;
+  static constexpr int64_t TILE_DIMS = 64;
 
   const Paged<BFloat16>& paged;
   const int64_t kv_head, group = paged.heads / paged.kv_heads, dim = paged.dim;
-  int64_t rows = 0, row[TILE_ROWS], position[TILE_ROWS];
+  int64_t rows = 0, row[TILE_ROWS], position[TILE_ROWS];  // of the batch, and how many tokens are before each
   std::vector<Piece> pieces;
+
+  // By lines, which are a row's heads and then the next row's: [lines, dim].
   alignas(64) BFloat16 queries[TILE_ROWS * MOST_DIM];
   alignas(64) float sums[TILE_ROWS * MOST_DIM];
   alignas(64) float scores[2][TILE_ROWS][CHUNK];
@@ -92,7 +94,6 @@ struct Queries {
     const int64_t size = pieces.size();
     score(pieces[0], 0);
     for (int64_t n = 0; n < size; n++) {
-      if (n + AHEAD < size) pieces[n + AHEAD].chunk.prefetch(BLOCK * dim * 2);
       if (n + 1 < size) score(pieces[n + 1], (n + 1) % 2);
       weigh(pieces[n], count, n % 2);
       add_values(pieces[n]);

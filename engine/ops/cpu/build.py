@@ -10,12 +10,13 @@ import fcntl
 import hashlib
 import logging
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,79 +66,94 @@ class Library:
     path: Path
 
 
-def target() -> Target:
-    """The best that this CPU is capable of. Raises OpsUnavailable."""
+def targets() -> list[Target]:
+    """Those that this CPU is capable of, the best first. Raises OpsUnavailable for none."""
     capable = torch.cpu.get_capabilities()
-    for kind in TARGETS:
-        if all(capable.get(flag) for flag in kind.needs) and ("amx_tile" not in kind.needs or _tiles_allowed()):
-            return kind
-    raise OpsUnavailable(f"{capable.get('architecture', 'this CPU')} has no AVX2, which the C++ ops are written for")
+    found = [kind for kind in TARGETS if all(capable.get(flag) for flag in kind.needs)]
+    if not found:
+        raise OpsUnavailable(
+            f"{capable.get('architecture', 'this CPU')} has no AVX2, which the C++ ops are written for"
+        )
+    return [kind for kind in found if "amx_tile" not in kind.needs or _tiles_allowed()]
 
 
 def built() -> Library:
-    """The library for this CPU, compiled if it is not in the cache. Raises OpsUnavailable."""
-    kind, compiler = target(), _compiler()
+    """The best library that can be had here, compiled if it is not in the cache. Raises OpsUnavailable."""
+    compiler, (best, *others) = _compiler(), targets()
+    try:
+        return _built_for(best, compiler)
+    except OpsUnavailable as error:
+        for kind in others:
+            logger.warning("%s; trying %s", error, kind.name)
+            with suppress(OpsUnavailable):
+                return _built_for(kind, compiler)
+        raise
+
+
+def _built_for(kind: Target, compiler: list[str]) -> Library:
     how = torch.__version__, _version(compiler), *kind.flags, *_FLAGS, *_LIBRARIES
     digest = hashlib.blake2b("\n".join(how).encode(), digest_size=4)
     for file in sorted([*_HERE.glob("*.cpp"), *_HERE.glob("*.h")]):
         digest.update(file.read_bytes())
     name = f"{kind.name}-{digest.hexdigest()}"
-    path = _cache() / f"ops-{name}.so"
-    with _locked(path.with_suffix(".lock")):
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "laneway"
+    path = folder / f"ops-{name}.so"
+    try:
         if not path.exists():
-            _timed_compile(compiler, kind, path)
+            folder.mkdir(parents=True, exist_ok=True)
+            with _locked(path.with_suffix(".lock")):
+                if not path.exists():
+                    _timed_compile(compiler, kind, path)
+    except OSError as error:
+        raise OpsUnavailable(
+            f"no cache for the compiled ops: {error}; set XDG_CACHE_HOME to a writable folder"
+        ) from None
     return Library(name, path)
 
 
-def compile_for(compiler: str, kind: Target, path: Path) -> None:
+def compile_for(compiler: list[str], kind: Target, path: Path) -> None:
     """Raises OpsUnavailable with what the compiler said."""
     includes = [f"-isystem{folder}" for folder in include_paths()]
     torch_is_in = [f"-L{folder}" for folder in library_paths()]
-    command = [compiler, *_FLAGS, *kind.flags, *includes, str(_SOURCE), *torch_is_in, *_LIBRARIES, "-o"]
+    command = [*compiler, *_FLAGS, *kind.flags, *includes, str(_SOURCE), *torch_is_in, *_LIBRARIES, "-o"]
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         library = Path(scratch) / path.name
         done = subprocess.run([*command, str(library)], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise OpsUnavailable(f"{compiler} could not compile {_SOURCE.name}: {done.stderr.strip()[-2000:]}")
+            raise OpsUnavailable(
+                f"{shlex.join(compiler)} could not compile {_SOURCE.name}: {done.stderr.strip()[-2000:]}"
+            )
         library.replace(path)
 
 
 def _tiles_allowed() -> bool:
     """Whether Linux lets this process use AMX's tiles, for which it must be asked."""
-    refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILES)
-    return not refused
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILES) == 0:
+        return True
+    logger.warning("the system does not let this process use AMX: %s", os.strerror(ctypes.get_errno()))
+    return False
 
 
-def _timed_compile(compiler: str, kind: Target, path: Path) -> None:
+def _timed_compile(compiler: list[str], kind: Target, path: Path) -> None:
     logger.info("compiling the C++ ops for %s, once; about half a minute", kind.name)
     began = time.monotonic()
     compile_for(compiler, kind, path)
     logger.info("compiled in %.0f s: %s", time.monotonic() - began, path)
 
 
-def _compiler() -> str:
-    asked = os.environ.get("CXX")
-    for name in (asked,) if asked else _COMPILERS:
-        if found := shutil.which(name):
-            return found
-    raise OpsUnavailable(f"no C++ compiler: looked for {asked or ', '.join(_COMPILERS)}")
+def _compiler() -> list[str]:
+    """The command, which CXX may give with options."""
+    asked = shlex.split(os.environ.get("CXX", ""))
+    for command in (asked,) if asked else ([name] for name in _COMPILERS):
+        if shutil.which(command[0]):
+            return command
+    raise OpsUnavailable(f"no C++ compiler: looked for {asked[0] if asked else ', '.join(_COMPILERS)}")
 
 
-def _version(compiler: str) -> str:
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[
-        0
-    ]
-
-
-def _cache() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "laneway"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OpsUnavailable(
-            f"no cache for the compiled ops: {error}; set XDG_CACHE_HOME to a writable folder"
-        ) from None
-    return folder
+def _version(compiler: list[str]) -> str:
+    said = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    return said.partition("\n")[0]
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 // x times the transpose of a weight in float32, bfloat16, or int8 with one scale for each output; sums are float32.
 //
-// A row's products are added from the first input to the last, whatever the other rows, so its bits do not depend on
-// them.
+// A row's products are added in an order that the output alone decides, whatever the other rows, so its bits do not
+// depend on them.
 #pragma once
 
 #include <algorithm>
@@ -32,11 +32,11 @@ struct Product {
     return some;
   }
 
-  // The same rows for the 32 outputs that are `tile` times 32 further on.
-  Product at(int64_t tile) const {
+  // The same rows for a later panel of 32 outputs.
+  Product at(int64_t panel) const {
     Product next = *this;
-    next.weight += tile * words * OUTPUTS * IN_A_WORD, next.out += tile * OUTPUTS;
-    if (HAS_SCALES) next.scales += tile * OUTPUTS;
+    next.weight += panel * words * OUTPUTS * IN_A_WORD, next.out += panel * OUTPUTS;
+    if (HAS_SCALES) next.scales += panel * OUTPUTS;
     return next;
   }
 
@@ -76,8 +76,8 @@ void multiply_rows(Product<X, W, Out> product) {
   if constexpr (R > 1) multiply_rows<(R > 2 ? (R + 1) / 2 : 1)>(product);
 }
 
-// All rows times so many tiles of 32 outputs.
+// All rows times so many panels of 32 outputs.
 template <typename X, typename W, typename Out>
-void multiply_all(const Product<X, W, Out>& product, int64_t tiles) {
-  for (int64_t tile = 0; tile < tiles; tile++) multiply_rows(product.at(tile));
+void multiply_all(const Product<X, W, Out>& product, int64_t panels) {
+  for (int64_t panel = 0; panel < panels; panel++) multiply_rows(product.at(panel));
 }

@@ -39,14 +39,14 @@ inline TileShapes shapes_of(int64_t upper, int64_t lower) {
 }
 
 template <typename Out>
-void multiply_all(Product<BFloat16, BFloat16, Out> product, int64_t outputs) {
+void multiply_all(Product<BFloat16, BFloat16, Out> product, int64_t panels) {
   const Tiles tiles;
   for (int64_t shaped = 0; product.rows > 0; product = product.from(2 * TILE_ROWS)) {
     const Product<BFloat16, BFloat16, Out> some = product.first(2 * TILE_ROWS);
     const int64_t upper = std::min(some.rows, TILE_ROWS), lower = some.rows - upper;
     if (shaped != some.rows) tiles.shape(shapes_of(upper, lower));
     shaped = some.rows;
-    for (int64_t n = 0; n < outputs; n++) lower ? multiply_tiles<true>(some.at(n), n % 2) : multiply_tiles<false>(some.at(n), n % 2);
+    for (int64_t n = 0; n < panels; n++) lower ? multiply_tiles<true>(some.at(n), n % 2) : multiply_tiles<false>(some.at(n), n % 2);
   }
 }
 #endif

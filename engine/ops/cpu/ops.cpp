@@ -19,7 +19,8 @@ namespace {
 
 constexpr int64_t ROWS_A_THREAD = 8;
 constexpr int64_t BAND = 256;  // rows that stay in the cache while all weights go by
-constexpr int64_t GROUP = 8;   // tiles of 32 outputs, whose weights stay there while the rows go by
+constexpr int64_t GROUP = 8;   // panels of 32 outputs, whose weights stay there while the rows go by
+static_assert(GROUP % 2 == 0, "an output's panel is even or odd by its number in the group");
 
 void check(const Tensor& tensor, const char* name, at::ScalarType type, at::IntArrayRef shape) {
   TORCH_CHECK(tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type && tensor.sizes() == shape, name,
@@ -80,8 +81,8 @@ template <typename T>
 Paged<T> paged_of(const Tensor& keys, const Tensor& values, int64_t heads, int64_t dim) {
   const auto type = keys.scalar_type();
   const int64_t kv_heads = keys.size(0), blocks = keys.size(1);
-  TORCH_CHECK(dim % 16 == 0 && heads % kv_heads == 0, heads, " heads of ", dim, " over ", kv_heads,
-              ": expected a multiple of 16, and of the key-value heads");
+  TORCH_CHECK(dim > 0 && dim % 16 == 0 && kv_heads > 0 && heads > 0 && heads % kv_heads == 0, heads, " heads of ", dim,
+              " over ", kv_heads, ": expected a multiple of 16, and of the key-value heads");
   check(keys, "keys", type, {kv_heads, blocks, BLOCK * dim});
   check(values, "values", type, {kv_heads, blocks, BLOCK * dim});
   Paged<T> paged{};
@@ -94,6 +95,7 @@ Paged<T> paged_of(const Tensor& keys, const Tensor& values, int64_t heads, int64
 Tensor rope_and_cache_op(const Tensor& qkv, const Tensor& cosine, const Tensor& sine, const Tensor& positions,
                          const Tensor& slots, const Tensor& keys, const Tensor& values) {
   const int64_t rows = qkv.size(0), dim = 2 * cosine.size(1), kv_heads = keys.size(0), blocks = keys.size(1);
+  TORCH_CHECK(dim > 0 && qkv.size(1) / dim > 2 * kv_heads, "rows of ", qkv.size(1), " for ", kv_heads, " key-value heads of ", dim);
   const int64_t heads = qkv.size(1) / dim - 2 * kv_heads, context = cosine.size(0);
   check(qkv, "qkv", keys.scalar_type(), {rows, (heads + 2 * kv_heads) * dim});
   check(cosine, "cosine", at::kFloat, {context, dim / 2});
@@ -167,22 +169,22 @@ void by_weight(const Tensor& weight, Tensor& out, Act&& act) {
 Tensor tiled_linear_op(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& scales, at::ScalarType out_type) {
   const bool has_scales = weight.scalar_type() == at::kChar;
   const auto type = has_scales ? at::kFloat : weight.scalar_type();
-  const int64_t rows = x.size(0), inputs = x.size(1), tiles = weight.size(0), in_a_word = type == at::kBFloat16 ? 2 : 1;
+  const int64_t rows = x.size(0), inputs = x.size(1), panels = weight.size(0), in_a_word = type == at::kBFloat16 ? 2 : 1;
   TORCH_CHECK(inputs % OUTPUTS == 0, inputs, " inputs: expected a multiple of ", OUTPUTS);
-  TORCH_CHECK(out_type == at::kFloat || out_type == type, "to be ", out_type, ": expected Float or ", type);
-  TORCH_CHECK(scales.has_value() == has_scales, "scales are for Char weights, which these are", has_scales ? "" : " not");
+  TORCH_CHECK(out_type == at::kFloat || out_type == type, "products of ", type, " as ", out_type, ": expected Float or ", type);
+  TORCH_CHECK(scales.has_value() == has_scales, has_scales ? "Char weights without scales" : "scales for weights that are not Char");
   check(x, "x", type, {rows, inputs});
-  check(weight, "weight", weight.scalar_type(), {tiles, inputs / in_a_word, OUTPUTS * in_a_word});
-  if (has_scales) check(*scales, "scales", at::kFloat, {tiles * OUTPUTS});
+  check(weight, "weight", weight.scalar_type(), {panels, inputs / in_a_word, OUTPUTS * in_a_word});
+  if (has_scales) check(*scales, "scales", at::kFloat, {panels * OUTPUTS});
   const float* scale = has_scales ? scales->const_data_ptr<float>() : nullptr;
-  const int64_t bands = (rows + BAND - 1) / BAND, groups = (tiles + GROUP - 1) / GROUP;
-  Tensor out = at::empty({rows, tiles * OUTPUTS}, x.options().dtype(out_type));
+  const int64_t bands = (rows + BAND - 1) / BAND, groups = (panels + GROUP - 1) / GROUP;
+  Tensor out = at::empty({rows, panels * OUTPUTS}, x.options().dtype(out_type));
   by_weight(weight, out, [&](const auto* by, auto* to) {
     using X = std::conditional_t<sizeof(*by) == 2, BFloat16, float>;
-    const Product all{x.const_data_ptr<X>(), by, scale, rows, inputs / in_a_word, tiles * OUTPUTS, to};
+    const Product all{x.const_data_ptr<X>(), by, scale, rows, inputs / in_a_word, panels * OUTPUTS, to};
     shared_out(bands * groups, [&](int64_t item) {
-      const int64_t tile = item % groups * GROUP;
-      multiply_all(all.at(tile).from(item / groups * BAND).first(BAND), std::min(GROUP, tiles - tile));
+      const int64_t panel = item % groups * GROUP;
+      multiply_all(all.at(panel).from(item / groups * BAND).first(BAND), std::min(GROUP, panels - panel));
     });
   });
   return out;
@@ -191,6 +193,7 @@ Tensor tiled_linear_op(const Tensor& x, const Tensor& weight, const std::optiona
 Tensor sample_op(const Tensor& logits, const Tensor& temperatures, const Tensor& top_ps, const Tensor& top_ks,
                  const Tensor& seeds, const Tensor& positions) {
   const int64_t rows = logits.size(0), vocabulary = logits.size(1);
+  TORCH_CHECK(vocabulary > 0, "a vocabulary of 0");
   check(logits, "logits", at::kFloat, {rows, vocabulary});
   check(temperatures, "temperatures", at::kDouble, {rows});
   check(top_ps, "top_ps", at::kDouble, {rows});

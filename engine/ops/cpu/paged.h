@@ -26,7 +26,7 @@ struct Paged {
 // Some consecutive rows of a sequence, of which the first has `position` tokens before it.
 struct Span {
   int64_t row, rows, position;
-  const int64_t* table;  // the sequence's blocks
+  const int64_t *table, *table_end;  // the sequence's blocks
 
   int64_t end() const { return position + rows; }
 };
@@ -35,9 +35,11 @@ struct Span {
 template <typename T>
 std::vector<Span> spans_of(const Paged<T>& paged, int64_t most) {
   std::vector<Span> spans;
-  for (int64_t n = 0; n < paged.sequences; n++)
+  for (int64_t n = 0; n < paged.sequences; n++) {
+    const int64_t length = paged.lengths[n], *table = paged.table + n * paged.table_width;
     for (int64_t row = paged.starts[n], end = paged.starts[n + 1]; row < end; row += most)
-      spans.push_back({row, std::min(most, end - row), paged.lengths[n] - (end - row), paged.table + n * paged.table_width});
+      spans.push_back({row, std::min(most, end - row), length - (end - row), table, table + (length + BLOCK - 1) / BLOCK});
+  }
   return spans;
 }
 
@@ -54,12 +56,6 @@ struct Chunk {
       keys[n] = reinterpret_cast<const int32_t*>(paged.keys + at);
       values[n] = reinterpret_cast<const int32_t*>(paged.values + at);
     }
-  }
-
-  void prefetch(int64_t block_bytes) const {
-    for (int64_t n = 0; n < blocks; n++)
-      for (int64_t at = 0; at < block_bytes; at += 64)
-        for (const int32_t* of : {keys[n], values[n]}) __builtin_prefetch(reinterpret_cast<const char*>(of) + at, 0, 2);
   }
 };
 
@@ -94,9 +90,9 @@ struct Softmax {
   }
 };
 
-// What a query sees: its sums over its total weight.
+// What a query sees: its sums over its total weight. A zero has no sign, which would depend on what else was masked.
 template <typename T>
 void divide(const float* sums, const Softmax& by, int64_t dim, T* out) {
   const float total = sum_of(by.total);
-  for (int64_t d = 0; d < dim; d += LANES) store_floats(load_floats(sums + d) / total, out + d);
+  for (int64_t d = 0; d < dim; d += LANES) store_floats(load_floats(sums + d) / total + 0.0f, out + d);
 }

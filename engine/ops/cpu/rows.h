@@ -51,14 +51,15 @@ void rotate(const T* x, const float* cosine, const float* sine, int64_t dim, T* 
 template <typename T>
 void write_key(const T* key, int64_t place, int64_t dim, T* keys) {
   constexpr int64_t P = 4 / sizeof(T);
-  const int32_t* words = reinterpret_cast<const int32_t*>(key);
-  for (int64_t word = 0; word < dim / P; word++) reinterpret_cast<int32_t*>(keys)[word * BLOCK + place] = words[word];
+  for (int64_t word = 0; word < dim / P; word++) std::copy_n(key + word * P, P, keys + (word * BLOCK + place) * P);
 }
 
+// What is no finite number becomes 0: a value that is masked is multiplied by 0, also by whoever has the block next.
 template <typename T>
 void write_value(const T* value, int64_t place, int64_t dim, T* values) {
   constexpr int64_t P = 4 / sizeof(T);
-  for (int64_t d = 0; d < dim; d++) values[(place / P * dim + d) * P + place % P] = value[d];
+  for (int64_t d = 0; d < dim; d++)
+    values[(place / P * dim + d) * P + place % P] = std::isfinite(float(value[d])) ? value[d] : T(0);
 }
 
 // A row [queries, then keys, then values; all of `dim`] to its queries, turned, and to its slot, the key turned too.

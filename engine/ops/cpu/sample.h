@@ -46,7 +46,7 @@ inline int64_t likeliest(const float* logits, int64_t vocabulary) {
   }
   float highest = largest_of(most);
   for (; n < vocabulary; n++) highest = std::max(highest, logits[n]);
-  return std::find(logits, logits + vocabulary, highest) - logits;
+  return std::min(std::find(logits, logits + vocabulary, highest) - logits, vocabulary - 1);  // none is found if one is NaN
 }
 
 // The lowest logit that top_k, and then top_p among what top_k keeps, let through; ties at it are all kept. Few draws
@@ -88,6 +88,7 @@ inline int64_t draw(const float* logits, int64_t vocabulary, const Sampling& by)
   std::vector<float> scaled(vocabulary);
   const float temperature = by.temperature;
   for (int64_t id = 0; id < vocabulary; id++) scaled[id] = logits[id] / temperature;
+  if (!std::isfinite(scaled[first])) return first;
   const float lowest = threshold(scaled, scaled[first], by);
   const Noise noise(by);
   int64_t best = first;

@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <atomic>
 
 // Calls `act` with 0 to items - 1. Threads take items as they get free: one that has to share its core does fewer, and
@@ -10,7 +11,7 @@
 template <typename Do>
 void shared_out(int64_t items, Do&& act) {
   std::atomic<int64_t> next{0};
-  at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
+  at::parallel_for(0, std::min<int64_t>(items, at::get_num_threads()), 1, [&](int64_t, int64_t) {
     for (int64_t item; (item = next++) < items;) act(item);
   });
 }

@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #ifdef __AMX_BF16__
-constexpr bool HAS_TILES = true;
 constexpr int64_t TILE_ROWS = 16, TILE_BYTES = 64;
 
 // As the CPU reads it.
@@ -62,6 +61,4 @@ inline void up_to_four(int64_t count, Act&& act) {
   if (count > 2) act(std::integral_constant<int, 2>{});
   if (count > 3) act(std::integral_constant<int, 3>{});
 }
-#else
-constexpr bool HAS_TILES = false;
 #endif

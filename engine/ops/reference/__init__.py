@@ -36,7 +36,7 @@ class ReferenceOps:
         angles = rotary[0][batch.positions], rotary[1][batch.positions]
         queries, key, value = torch.split(heads, [heads.shape[1] - 2 * kv_heads, kv_heads, kv_heads], dim=1)
         keys.flatten(0, 1)[batch.slot_mapping] = rotate(key, *angles)
-        values.flatten(0, 1)[batch.slot_mapping] = value
+        values.flatten(0, 1)[batch.slot_mapping] = torch.where(value.isfinite(), value, 0)
         return rotate(queries, *angles)
 
     def paged_attention(self, queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:

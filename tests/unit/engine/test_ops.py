@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.batch import Batch
+from engine.draw import Draw
 from engine.model import rotary_table
 from engine.ops import choose
 from engine.ops.contract import Ops
@@ -76,7 +77,7 @@ def test_a_row_of_a_linear_is_the_same_in_any_number_of_rows(
 def test_a_linear_gives_the_weights_of_some_outputs_as_they_were(ops: Ops, held: torch.dtype) -> None:
     weight, some = torch.randn(259, 72).to(held), torch.tensor([258, 0, 31, 32, 100, 0])
     for layer in (TiledLinear(weight, ops, held), Linear(weight)):
-        assert torch.equal(layer.rows(some), weight[some])
+        assert torch.equal(layer.weights_of(some), weight[some])
 
 
 def test_what_a_linear_gives_is_rounded_from_float32(cpu_ops: Ops) -> None:
@@ -171,6 +172,18 @@ def test_attention_over_a_prompt_in_common_is_the_same_as_alone(ops: Ops, dtype:
             assert torch.equal(got, alone[n][start:end]), (mix, n)
 
 
+@pytest.mark.parametrize("left", [float("nan"), float("inf")])
+def test_what_another_reply_left_in_a_block_is_not_seen(ops: Ops, dtype: torch.dtype, left: float) -> None:
+    clean, used = (Paged(ops, dtype, (70,), heads=6, kv_heads=2, dim=64) for _ in range(2))
+    rows = used.rows[0][20:].clone()
+    used.rows[0][20:] = left
+    used.attend((0, 0, 70))
+    for end in (19, 20):
+        assert torch.equal(used.attend((0, end - 1, end))[0], clean.attend((0, end - 1, end))[0]), end
+    used.rows[0][20:] = rows
+    assert torch.equal(used.attend((0, 0, 70))[0], clean.attend((0, 0, 70))[0])
+
+
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (4, 2), (9, 3), (4, 1), (7, 1), (8, 1)])
 @pytest.mark.parametrize("dim", [16, 64, 128])
 def test_attention_is_the_softmax_of_the_past(
@@ -215,6 +228,28 @@ def test_norm_and_activation_are_those_of_torch(ops: Ops, dtype: torch.dtype) ->
     gate, up = (10 * x).float().chunk(2, dim=-1)
     expected = torch.nn.functional.silu(gate) * up
     torch.testing.assert_close(ops.silu_and_mul(10 * x).float(), expected, **CLOSE[dtype])
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("top_p", [0.5, 1])
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
+def test_a_token_of_odd_logits_is_one_of_the_vocabulary(
+    cpu_ops: Ops, temperature: float, top_p: float, odd: float
+) -> None:
+    sampling = Sampling(1, temperature=temperature, top_p=top_p, top_k=5, seed=3)
+    draws = [Draw(sampling, 0, ()) for _ in range(2)]
+    logits = torch.full((2, 100), odd)
+    logits[1, 7:] = 1
+    assert all(0 <= token < 100 for token in cpu_ops.sample(logits, draws))
+
+
+def test_rows_of_another_width_and_outputs_that_are_not_there_are_refused(cpu_ops: Ops) -> None:
+    layer = TiledLinear(torch.ones(40, 72), cpu_ops, torch.float32)
+    with pytest.raises(ValueError, match="rows of 65: expected 72"):
+        layer(torch.ones(2, 65))
+    for output in (-1, 40):
+        with pytest.raises(IndexError, match="there are 40"):
+            layer.weights_of(torch.tensor([3, output]))
 
 
 def test_what_lies_outside_the_cache_is_refused(cpu_ops: Ops) -> None:
