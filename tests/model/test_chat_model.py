@@ -52,10 +52,10 @@ def test_in_every_dtype_a_row_of_the_chat_model_does_not_depend_on_the_others(
     held_otherwise: ModelRunner, tokenizer: ChatTokenizer
 ) -> None:
     assert held_otherwise.fingerprint.endswith("/invariant")
-    samplings = (replace(GREEDY, ignore_eos=True), Sampling(10, temperature=1.0, seed=11, ignore_eos=True))
-    texts = ("Tell me a story about a lighthouse. " * 8, "Hello!", "Name five rivers and say where each one ends.")
+    samplings = Sampling(6, temperature=0, ignore_eos=True), Sampling(6, temperature=1.0, seed=11, ignore_eos=True)
+    texts = "Tell me a story about a lighthouse. " * 4, "Hello!"
     asked = [Generation(ask(tokenizer, text), sampling) for text in texts for sampling in samplings]
     alone = [generate(held_otherwise, one)[0] for one in asked]
     assert generate(held_otherwise, *asked) == alone
-    cut = [replace(one, accepted=tuple(said[:5])) for one, said in zip(asked, alone, strict=True)]
-    assert generate(held_otherwise, *asked[3:], *cut, step_tokens=50) == [*alone[3:], *alone]
+    cut = [replace(one, accepted=tuple(said[:3])) for one, said in zip(asked, alone, strict=True)]
+    assert generate(held_otherwise, *asked[1:], *cut, step_tokens=50) == [*alone[1:], *alone]
