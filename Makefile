@@ -9,7 +9,7 @@ help: ## this menu
 up: .venv/up ## run Kafka, the stages, a model replica and two edges here; Ctrl-C stops
 	@$(BIN)/laneway up
 test: .venv/test ## all tests, with a real Kafka broker
-	@$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 check: .venv/test ## lint, types, import contracts, sizes
 	$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python infra/check_sizes.py
 simulate: .venv/test ## the whole pipeline on virtual time, with faults: SEED=7 runs one seed, RUNS=1000 FIRST=0 many

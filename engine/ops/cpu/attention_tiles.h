@@ -48,7 +48,7 @@ struct Piece {
   Chunk<BFloat16> chunk;
 };
 
-// The queries of some rows for one key-value head, and what they have seen so far.
+// The queries of some rows for one key-value head, and what they have seen so far. A row is named by its number here.
 struct Queries {
   // The scores of four blocks, or the sums of 64 dims of a head, are in tiles 0 to 3.
   static constexpr int QUERIES = 4, KEYS = 5, WEIGHTS = 6, VALUES = 7;
@@ -102,16 +102,16 @@ struct Queries {
   }
 
   void score(const Piece& piece, int buffer) {
-    const auto& [begin, chunk] = piece;
+    const Chunk<BFloat16>& chunk = piece.chunk;
     up_to_four(chunk.blocks, [](auto block) { zero_tile<block>(); });
     for (int64_t first = 0; first < dim; first += 32) {
-      load_tile<QUERIES>(queries + begin * group * dim + first, dim * 2);
+      load_tile<QUERIES>(queries + piece.begin * group * dim + first, dim * 2);
       up_to_four(chunk.blocks, [&](auto block) {
-        load_tile<KEYS>(piece.chunk.keys[block] + first / 2 * BLOCK, TILE_BYTES);
+        load_tile<KEYS>(chunk.keys[block] + first / 2 * BLOCK, TILE_BYTES);
         add_tiles<block, QUERIES, KEYS>();
       });
     }
-    float* to = scores[buffer][begin * group];
+    float* to = scores[buffer][piece.begin * group];
     up_to_four(chunk.blocks, [&](auto block) { store_tile<block>(to + block * BLOCK, CHUNK * 4); });
   }
 

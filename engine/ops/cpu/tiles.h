@@ -25,10 +25,10 @@ struct alignas(64) TileShapes {
 // The tiles of this thread, as long as it lives. What is written here is assembly since compilers' intrinsics do not
 // say that they read and write memory.
 struct Tiles {
+  Tiles() = default;
+  explicit Tiles(const TileShapes& shapes) { shape(shapes); }
   ~Tiles() { asm volatile("tilerelease" ::: "memory"); }
 
-  explicit Tiles(const TileShapes& shapes) { shape(shapes); }
-  Tiles() = default;
   void shape(const TileShapes& shapes) const { asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory"); }
 };
 
