@@ -88,6 +88,10 @@ def built() -> Library:
             with suppress(OpsUnavailable):
                 return _built_for(kind, compiler)
         raise
+    except OSError as error:
+        raise OpsUnavailable(
+            f"no cache for the compiled ops: {error}; set XDG_CACHE_HOME to a writable folder"
+        ) from None
 
 
 def _built_for(kind: Target, compiler: list[str]) -> Library:
@@ -98,16 +102,11 @@ def _built_for(kind: Target, compiler: list[str]) -> Library:
     name = f"{kind.name}-{digest.hexdigest()}"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "laneway"
     path = folder / f"ops-{name}.so"
-    try:
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with _locked(path.with_suffix(".lock")):
-                if not path.exists():
-                    _timed_compile(compiler, kind, path)
-    except OSError as error:
-        raise OpsUnavailable(
-            f"no cache for the compiled ops: {error}; set XDG_CACHE_HOME to a writable folder"
-        ) from None
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(path.with_suffix(".lock")):
+            if not path.exists():
+                _timed_compile(compiler, kind, path)
     return Library(name, path)
 
 
