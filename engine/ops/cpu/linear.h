@@ -76,8 +76,8 @@ void multiply_rows(Product<X, W, Out> product) {
   if constexpr (R > 1) multiply_rows<(R > 2 ? (R + 1) / 2 : 1)>(product);
 }
 
-// All rows times so many panels of 32 outputs.
+// All rows times so many panels of 32 outputs. The CPU foresees itself which weights are `next`.
 template <typename X, typename W, typename Out>
-void multiply_all(const Product<X, W, Out>& product, int64_t panels) {
+void multiply_all(const Product<X, W, Out>& product, int64_t panels, const W* /*next*/) {
   for (int64_t panel = 0; panel < panels; panel++) multiply_rows(product.at(panel));
 }

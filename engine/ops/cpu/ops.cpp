@@ -18,9 +18,8 @@ using at::Tensor;
 namespace {
 
 constexpr int64_t ROWS_A_THREAD = 8;
-constexpr int64_t BAND = 256;  // rows that stay in the cache while all weights go by
-constexpr int64_t GROUP = 8;   // panels of 32 outputs, whose weights stay there while the rows go by
-static_assert(GROUP % 2 == 0, "an output's panel is even or odd by its number in the group");
+constexpr int64_t BAND = 256;               // rows that stay in the cache while all weights go by
+constexpr int64_t GROUP_BYTES = 192 << 10;  // of weights, that stay there while the rows go by
 
 void check(const Tensor& tensor, const char* name, at::ScalarType type, at::IntArrayRef shape) {
   TORCH_CHECK(tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type && tensor.sizes() == shape, name,
@@ -170,21 +169,25 @@ Tensor tiled_linear_op(const Tensor& x, const Tensor& weight, const std::optiona
   const bool has_scales = weight.scalar_type() == at::kChar;
   const auto type = has_scales ? at::kFloat : weight.scalar_type();
   const int64_t rows = x.size(0), inputs = x.size(1), panels = weight.size(0), in_a_word = type == at::kBFloat16 ? 2 : 1;
-  TORCH_CHECK(inputs % OUTPUTS == 0, inputs, " inputs: expected a multiple of ", OUTPUTS);
+  TORCH_CHECK(inputs > 0 && inputs % OUTPUTS == 0, inputs, " inputs: expected a multiple of ", OUTPUTS);
   TORCH_CHECK(out_type == at::kFloat || out_type == type, "products of ", type, " as ", out_type, ": expected Float or ", type);
   TORCH_CHECK(scales.has_value() == has_scales, has_scales ? "Char weights without scales" : "scales for weights that are not Char");
   check(x, "x", type, {rows, inputs});
   check(weight, "weight", weight.scalar_type(), {panels, inputs / in_a_word, OUTPUTS * in_a_word});
   if (has_scales) check(*scales, "scales", at::kFloat, {panels * OUTPUTS});
   const float* scale = has_scales ? scales->const_data_ptr<float>() : nullptr;
-  const int64_t bands = (rows + BAND - 1) / BAND, groups = (panels + GROUP - 1) / GROUP;
+  const int64_t panel_bytes = inputs * OUTPUTS * weight.element_size(), group = std::max<int64_t>(1, GROUP_BYTES / panel_bytes);
+  const int64_t bands = (rows + BAND - 1) / BAND, groups = (panels + group - 1) / group;
   Tensor out = at::empty({rows, panels * OUTPUTS}, x.options().dtype(out_type));
   by_weight(weight, out, [&](const auto* by, auto* to) {
     using X = std::conditional_t<sizeof(*by) == 2, BFloat16, float>;
     const Product all{x.const_data_ptr<X>(), by, scale, rows, inputs / in_a_word, panels * OUTPUTS, to};
-    shared_out(bands * groups, [&](int64_t item) {
-      const int64_t panel = item % groups * GROUP;
-      multiply_all(all.at(panel).from(item / groups * BAND).first(BAND), std::min(GROUP, panels - panel));
+    const int64_t items = bands * groups, threads = at::get_num_threads();
+    const auto panel_of = [&](int64_t item) { return item % groups * group; };
+    shared_out(items, [&](int64_t item) {
+      const int64_t panel = panel_of(item), next = item + threads;  // most likely
+      multiply_all(all.at(panel).from(item / groups * BAND).first(BAND), std::min(group, panels - panel),
+                   next < items ? all.at(panel_of(next)).weight : nullptr);
     });
   });
   return out;
