@@ -52,10 +52,11 @@ struct Piece {
 struct Queries {
   // The scores of four blocks, or the sums of 64 dims of a head, are in tiles 0 to 3.
   static constexpr int QUERIES = 4, KEYS = 5, WEIGHTS = 6, VALUES = 7;
-  static constexpr int64_t TILE_DIMS = 64;
+  static constexpr int64_t TILE_DIMS = 64, AHEAD = 3;
 
   const Paged<BFloat16>& paged;
   const int64_t kv_head, group = paged.heads / paged.kv_heads, dim = paged.dim;
+  const bool from_memory;
   int64_t rows = 0, row[TILE_ROWS], position[TILE_ROWS];  // of the batch, and how many tokens are before each
   std::vector<Piece> pieces;
 
@@ -66,7 +67,8 @@ struct Queries {
   alignas(64) BFloat16 weights[TILE_ROWS][CHUNK];
   Softmax softmax[TILE_ROWS];
 
-  Queries(const Paged<BFloat16>& paged, int64_t kv_head) : paged(paged), kv_head(kv_head) {}
+  Queries(const Paged<BFloat16>& paged, int64_t kv_head, bool from_memory)
+      : paged(paged), kv_head(kv_head), from_memory(from_memory) {}
 
   int64_t place(int64_t of_row) const { return (of_row * paged.heads + kv_head * group) * dim; }
 
@@ -83,50 +85,58 @@ struct Queries {
     for (; first < last; first += CHUNK) pieces.push_back({begin, {paged, kv_head, table, first, last}});
   }
 
-  // Has them see what was shown, `count` rows at a time. A piece's scores are computed before the weights of the one
-  // before, so that the CPU has something to do meanwhile.
-  void see(int64_t count) {
-    if (pieces.empty()) return;
+  // Has them see the pieces from `first` on, `count` rows at a time. A piece's scores are computed before the weights of
+  // the one before, so that the CPU has something to do meanwhile.
+  void see(int64_t first, int64_t last, int64_t count) {
+    if (first == last) return;
     TileShapes shapes;
     for (int tile : {0, 1, 2, 3, QUERIES}) shapes.set(tile, count * group);
     shapes.set(KEYS, TILE_ROWS).set(WEIGHTS, count * group, BLOCK * 2).set(VALUES, BLOCK / 2);
     const Tiles tiles(shapes);
-    const int64_t size = pieces.size();
-    score(pieces[0], 0);
-    for (int64_t n = 0; n < size; n++) {
-      if (n + 1 < size) score(pieces[n + 1], (n + 1) % 2);
-      weigh(pieces[n], count, n % 2);
-      add_values(pieces[n]);
+    score(first);
+    for (int64_t n = first; n < last; n++) {
+      if (n + 1 < last) score(n + 1);
+      weigh(n, count);
+      add_values(n);
     }
-    pieces.clear();
   }
 
-  void score(const Piece& piece, int buffer) {
-    const Chunk<BFloat16>& chunk = piece.chunk;
+  // What is to be asked for while a piece is read: a sequence's own blocks are seldom in the cache for its one next token.
+  const Chunk<BFloat16>* ahead(int64_t piece) const {
+    return from_memory && piece + AHEAD < int64_t(pieces.size()) ? &pieces[piece + AHEAD].chunk : nullptr;
+  }
+
+  void score(int64_t of_piece) {
+    const Piece& piece = pieces[of_piece];
+    const Chunk<BFloat16>&chunk = piece.chunk, *later = ahead(of_piece);
     up_to_four(chunk.blocks, [](auto block) { zero_tile<block>(); });
     for (int64_t first = 0; first < dim; first += 32) {
       load_tile<QUERIES>(queries + piece.begin * group * dim + first, dim * 2);
       up_to_four(chunk.blocks, [&](auto block) {
+        if (later) prefetch_tile(later->keys[block] + first / 2 * BLOCK, TILE_ROWS, TILE_BYTES);
         load_tile<KEYS>(chunk.keys[block] + first / 2 * BLOCK, TILE_BYTES);
         add_tiles<block, QUERIES, KEYS>();
       });
     }
-    float* to = scores[buffer][piece.begin * group];
+    float* to = scores[of_piece % 2][piece.begin * group];
     up_to_four(chunk.blocks, [&](auto block) { store_tile<block>(to + block * BLOCK, CHUNK * 4); });
   }
 
-  void weigh(const Piece& piece, int64_t count, int buffer) {
+  void weigh(int64_t of_piece, int64_t count) {
+    const Piece& piece = pieces[of_piece];
     const float unit = unit_of(dim);
     for (int64_t n = piece.begin; n < piece.begin + count; n++)
       for (int64_t line = n * group; line < (n + 1) * group; line++) {
         const int64_t tokens = std::min(CHUNK, position[n] + 1 - piece.chunk.first);
-        const float scale = softmax[line].weigh(scores[buffer][line], tokens, unit, weights[line]);
+        const float scale = softmax[line].weigh(scores[of_piece % 2][line], tokens, unit, weights[line]);
         if (scale == 1) continue;
         for (float *sum = sums + line * dim, *last = sum + dim; sum < last; sum += LANES) store(load_floats(sum) * scale, sum);
       }
   }
 
-  void add_values(const Piece& piece) {
+  void add_values(int64_t of_piece) {
+    const Piece& piece = pieces[of_piece];
+    const Chunk<BFloat16>* later = ahead(of_piece);
     for (int64_t first = 0; first < dim; first += TILE_DIMS) {
       const int64_t columns = (dim - first) / 16;
       float* of = sums + piece.begin * group * dim + first;
@@ -134,6 +144,7 @@ struct Queries {
       for (int64_t block = 0; block < piece.chunk.blocks; block++) {
         load_tile<WEIGHTS>(weights[piece.begin * group] + block * BLOCK, CHUNK * 2);
         up_to_four(columns, [&](auto column) {
+          if (later) prefetch_tile(later->values[block] + first + column * 16, BLOCK / 2, dim * 4);
           load_tile<VALUES>(piece.chunk.values[block] + first + column * 16, dim * 4);
           add_tiles<column, WEIGHTS, VALUES>();
         });
@@ -149,16 +160,16 @@ struct Queries {
 };
 
 inline void attend(const Paged<BFloat16>& paged, const Bundle& bundle, int64_t kv_head) {
-  Queries queries(paged, kv_head);
+  const int64_t common = bundle.spans.size() > 1 ? bundle.common : 0, each = bundle.spans[0].rows;
+  Queries queries(paged, kv_head, each == 1);
   for (const Span& span : bundle.spans) queries.add(span);
-  const int64_t common = bundle.spans.size() > 1 ? bundle.common * CHUNK : 0, each = bundle.spans[0].rows;
-  queries.show(0, bundle.spans[0].table, 0, common);
-  queries.see(queries.rows);
+  queries.show(0, bundle.spans[0].table, 0, common * CHUNK);
   for (int64_t begin = 0; const Span& span : bundle.spans) {
-    queries.show(begin, span.table, common, span.end());
+    queries.show(begin, span.table, common * CHUNK, span.end());
     begin += each;
   }
-  queries.see(each);
+  queries.see(0, common, queries.rows);
+  queries.see(common, queries.pieces.size(), each);
   queries.write();
 }
 #endif

@@ -62,27 +62,33 @@ struct Chunk {
 // What scores of heads of `dim` are multiplied with, for weights that are powers of two.
 inline float unit_of(int64_t dim) { return 1.44269504f / std::sqrt(float(dim)); }
 
-// What is known of a query after some chunks: the highest score, and relative to it the sum of the weights, by lanes.
+// What is known of a query after some chunks: the score that the weights are relative to, and their sum, by lanes.
 struct Softmax {
+  static constexpr float RISE = 8;
+
   float highest = -std::numeric_limits<float>::infinity();
   Vec total = {};
 
   // Turns one more chunk's scores, of which the first `count` count, into weights: powers of two, for which `unit` makes
-  // of e, and scales, the scores. Returns what earlier sums are to be multiplied with.
+  // of e, and scales, the scores. Returns what earlier sums are to be multiplied with. That is 1 as a rule, since weights
+  // are relative to the highest score only until one is 2^8 times as heavy (Zadouri and others, "FlashAttention-4", 2026).
   template <typename T>
-  float weigh(float* scores, int64_t count, float unit, T* weights) {
-    for (int64_t t = std::max<int64_t>(0, count); t < CHUNK; t++) scores[t] = -std::numeric_limits<float>::infinity();
-    Vec scaled[CHUNK / LANES], most = Vec{} + highest;
-    for (int n = 0; n < CHUNK / LANES; n++) {
-      scaled[n] = load_floats(scores + n * LANES) * unit;
-      most = larger(most, scaled[n]);
+  float weigh(const float* scores, int64_t count, float unit, T* weights) {
+    Vec seen[CHUNK / LANES];
+    for (int n = 0; n < CHUNK / LANES; n++) seen[n] = load_floats(scores + n * LANES);
+    if (count < CHUNK)
+      for (int n = 0; n < CHUNK / LANES; n++)
+        seen[n] = lane_numbers() + n * LANES < int32_t(count) ? seen[n] : Vec{} - std::numeric_limits<float>::infinity();
+    Vec most = seen[0];
+    for (int n = 1; n < CHUNK / LANES; n++) most = larger(most, seen[n]);
+    const float top = largest_of(most) * unit;
+    float scale = 1;
+    if (top > highest + RISE) {
+      scale = exp2<float>(Vec{} + (highest - top))[0];
+      highest = top, total *= scale;
     }
-    const float before = highest;
-    highest = largest_of(most);
-    const float scale = highest == before ? 1 : exp2(Vec{} + (before - highest))[0];
-    total *= scale;
     for (int n = 0; n < CHUNK / LANES; n++) {
-      const Vec weight = exp2(scaled[n] - highest);
+      const Vec weight = exp2<T>(seen[n] * unit - highest);
       total += weight;
       store_floats(weight, weights + n * LANES);
     }

@@ -23,6 +23,15 @@ typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t Words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
+// 0, 1, 2 and so on.
+inline Words lane_numbers() {
+#ifdef __AVX512F__
+  return Words{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#else
+  return Words{0, 1, 2, 3, 4, 5, 6, 7};
+#endif
+}
+
 template <typename V, typename From>
 inline V load(const From* from) {
   V loaded;
@@ -109,8 +118,17 @@ inline Vec power_of_two(Vec power, Vec rest) {
   return power < TO_INTEGER - 126 ? Vec{} : reinterpret_cast<Vec>(bits);
 }
 
-// 2 to the x, which is 127 at most.
+// 2 to the x, which is 127 at most: as exact as T is, or more so.
+template <typename T>
 inline Vec exp2(Vec x) {
+#ifdef __AVX512F__
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const Vec rest = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x less the integer below it
+    Vec series = Vec{} + 1.34266860e-2f;  // minimax, within 2^-18
+    for (float coefficient : {5.22424715e-2f, 2.41280206e-1f, 6.93044845e-1f, 1.0f}) series = series * rest + coefficient;
+    return _mm512_scalef_ps(series, x);
+  }
+#endif
   const Vec power = x + TO_INTEGER;
   return power_of_two(power, x - (power - TO_INTEGER));
 }
