@@ -55,13 +55,16 @@ class Shared:
         """A tensor that is held no more once it is packed."""
         return self.weights.tensors.pop(f"model.layers.{name}.weight")
 
-    def linear(self, *names: str) -> Linear | TiledLinear:
+    def linear(self, *names: str, gated: bool = False) -> Linear | TiledLinear:
         """One linear of several that have the same input."""
-        return self.packed(torch.cat([self.take(name) for name in names]))
+        return self.packed(torch.cat([self.take(name) for name in names]), gated=gated)
 
-    def packed(self, weight: Tensor, out_dtype: torch.dtype | None = None) -> Linear | TiledLinear:
-        dtype = self.weights.dtype
-        return TiledLinear(weight, self.ops, dtype, out_dtype) if dtype in self.ops.tiled else Linear(weight, out_dtype)
+    def packed(
+        self, weight: Tensor, out_dtype: torch.dtype | None = None, *, gated: bool = False
+    ) -> Linear | TiledLinear:
+        if self.weights.dtype in self.ops.tiled:
+            return TiledLinear(weight, self.ops, self.weights.dtype, out_dtype, gated=gated)
+        return Linear(weight, out_dtype, gated=gated)
 
 
 class Attention:
@@ -80,12 +83,11 @@ class Attention:
 
 class FeedForward:
     def __init__(self, shared: Shared, layer: int) -> None:
-        self._ops = shared.ops
-        self._gate_up_proj = shared.linear(*(f"{layer}.mlp.{name}_proj" for name in ("gate", "up")))
+        self._gate_up_proj = shared.linear(*(f"{layer}.mlp.{name}_proj" for name in ("gate", "up")), gated=True)
         self._down_proj = shared.linear(f"{layer}.mlp.down_proj")
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._down_proj(self._ops.silu_and_mul(self._gate_up_proj(x)))
+        return self._down_proj(self._gate_up_proj(x))
 
 
 class Layer:

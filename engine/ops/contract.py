@@ -51,15 +51,14 @@ class Ops(Protocol):
         """
         ...
 
-    def silu_and_mul(self, x: Tensor) -> Tensor:
-        """[rows, 2 * width], gate then up -> [rows, width]."""
-        ...
-
-    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    def tiled_linear(
+        self, x: Tensor, weight: Tensor, scales: Tensor | None, out_dtype: torch.dtype, gated: bool
+    ) -> Tensor:
         """[rows, inputs], [outputs / 32, inputs / p, 32 * p] -> [rows, outputs]; both numbers are multiples of 32.
 
         Of one output p inputs lie together: two in bfloat16, else one. An int8 weight has float32 `scales` [outputs],
-        and x is float32; else x is of the weight's type. Sums are float32: so is what comes out, or of x's type.
+        and x is float32; else x is of the weight's type. Sums are float32: so is what comes out, or of x's type. Of a
+        `gated` one the first 16 of 32 outputs are gates of the others: silu(gate) * other, [rows, outputs / 2].
         """
         ...
 

@@ -53,12 +53,10 @@ class CpuOps:
         out: Tensor = self._ops.paged_attention.default(queries, keys, values, *where)
         return out
 
-    def silu_and_mul(self, x: Tensor) -> Tensor:
-        out: Tensor = self._ops.silu_and_mul.default(x)
-        return out
-
-    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor | None, out_dtype: torch.dtype) -> Tensor:
-        out: Tensor = self._ops.tiled_linear.default(x, weight, scales, out_dtype)
+    def tiled_linear(
+        self, x: Tensor, weight: Tensor, scales: Tensor | None, out_dtype: torch.dtype, gated: bool
+    ) -> Tensor:
+        out: Tensor = self._ops.tiled_linear.default(x, weight, scales, out_dtype, gated)
         return out
 
     def sample(self, logits: Tensor, draws: list[Draw]) -> list[int]:

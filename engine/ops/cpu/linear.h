@@ -20,6 +20,7 @@ struct Product {
   const W* weight;
   const float* scales;
   int64_t rows, words, width;
+  bool gated;  // a panel's first outputs are gates of the others: silu(gate) * other is what comes out
   Out* out;
 
   static constexpr int64_t IN_A_WORD = sizeof(W) == 2 ? 2 : 1;
@@ -35,7 +36,7 @@ struct Product {
   // The same rows for a later panel of 32 outputs.
   Product at(int64_t panel) const {
     Product next = *this;
-    next.weight += panel * words * OUTPUTS * IN_A_WORD, next.out += panel * OUTPUTS;
+    next.weight += panel * words * OUTPUTS * IN_A_WORD, next.out += panel * (gated ? OUTPUTS / 2 : OUTPUTS);
     if (HAS_SCALES) next.scales += panel * OUTPUTS;
     return next;
   }
@@ -48,10 +49,10 @@ struct Product {
   }
 
   void store_row(const Vec (&sums)[VECTORS], int64_t row) const {
-    for (int v = 0; v < VECTORS; v++) {
-      const Vec sum = HAS_SCALES ? sums[v] * load_floats(scales + v * LANES) : sums[v];
-      store_floats(sum, out + row * width + v * LANES);
-    }
+    const auto scaled = [&](int v) { return HAS_SCALES ? sums[v] * load_floats(scales + v * LANES) : sums[v]; };
+    Out* to = out + row * width;
+    for (int v = 0; v < (gated ? VECTORS / 2 : VECTORS); v++, to += LANES)
+      store_floats(gated ? silu<Out>(scaled(v)) * scaled(v + VECTORS / 2) : scaled(v), to);
   }
 };
 

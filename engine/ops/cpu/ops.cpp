@@ -61,20 +61,6 @@ std::tuple<Tensor, Tensor> add_rms_norm_op(const Tensor& x, const Tensor& added,
   return {out, sum};
 }
 
-Tensor silu_and_mul_op(const Tensor& x) {
-  const int64_t rows = x.size(0), width = x.size(1) / 2;
-  TORCH_CHECK(width % 16 == 0, "halves of ", width, ": expected a multiple of 16");
-  check(x, "x", x.scalar_type(), {rows, 2 * width});
-  Tensor out = at::empty({rows, width}, x.options());
-  by_type(x.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    const T* from = x.const_data_ptr<T>();
-    T* to = out.data_ptr<T>();
-    each_row(rows, [&](int64_t row) { silu_and_mul(from + row * 2 * width, width, to + row * width); });
-  });
-  return out;
-}
-
 // The sizes of one layer's cache, checked: [kv heads, blocks, dim * 16] each.
 template <typename T>
 Paged<T> paged_of(const Tensor& keys, const Tensor& values, int64_t heads, int64_t dim) {
@@ -165,7 +151,8 @@ void by_weight(const Tensor& weight, Tensor& out, Act&& act) {
     act(weight.const_data_ptr<BFloat16>(), out.data_ptr<BFloat16>());
 }
 
-Tensor tiled_linear_op(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& scales, at::ScalarType out_type) {
+Tensor tiled_linear_op(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& scales, at::ScalarType out_type,
+                       bool gated) {
   const bool has_scales = weight.scalar_type() == at::kChar;
   const auto type = has_scales ? at::kFloat : weight.scalar_type();
   const int64_t rows = x.size(0), inputs = x.size(1), panels = weight.size(0), in_a_word = type == at::kBFloat16 ? 2 : 1;
@@ -178,10 +165,11 @@ Tensor tiled_linear_op(const Tensor& x, const Tensor& weight, const std::optiona
   const float* scale = has_scales ? scales->const_data_ptr<float>() : nullptr;
   const int64_t panel_bytes = inputs * OUTPUTS * weight.element_size(), group = std::max<int64_t>(1, GROUP_BYTES / panel_bytes);
   const int64_t bands = (rows + BAND - 1) / BAND, groups = (panels + group - 1) / group;
-  Tensor out = at::empty({rows, panels * OUTPUTS}, x.options().dtype(out_type));
+  const int64_t width = panels * OUTPUTS / (gated ? 2 : 1);
+  Tensor out = at::empty({rows, width}, x.options().dtype(out_type));
   by_weight(weight, out, [&](const auto* by, auto* to) {
     using X = std::conditional_t<sizeof(*by) == 2, BFloat16, float>;
-    const Product all{x.const_data_ptr<X>(), by, scale, rows, inputs / in_a_word, panels * OUTPUTS, to};
+    const Product all{x.const_data_ptr<X>(), by, scale, rows, inputs / in_a_word, width, gated, to};
     const int64_t items = bands * groups, threads = at::get_num_threads();
     const auto panel_of = [&](int64_t item) { return item % groups * group; };
     shared_out(items, [&](int64_t item) {
@@ -226,8 +214,7 @@ TORCH_LIBRARY(laneway, library) {
   library.def(
       "paged_attention(Tensor queries, Tensor keys, Tensor values, Tensor query_start_loc, Tensor seq_lens,"
       " Tensor block_table) -> Tensor");
-  library.def("silu_and_mul(Tensor x) -> Tensor");
-  library.def("tiled_linear(Tensor x, Tensor weight, Tensor? scales, ScalarType out_dtype) -> Tensor");
+  library.def("tiled_linear(Tensor x, Tensor weight, Tensor? scales, ScalarType out_dtype, bool gated) -> Tensor");
   library.def(
       "sample(Tensor logits, Tensor temperatures, Tensor top_ps, Tensor top_ks, Tensor seeds, Tensor positions) -> Tensor");
 }
@@ -236,7 +223,6 @@ TORCH_LIBRARY_IMPL(laneway, CPU, library) {
   library.impl("add_rms_norm", add_rms_norm_op);
   library.impl("rope_and_cache", rope_and_cache_op);
   library.impl("paged_attention", paged_attention_op);
-  library.impl("silu_and_mul", silu_and_mul_op);
   library.impl("tiled_linear", tiled_linear_op);
   library.impl("sample", sample_op);
 }

@@ -1,4 +1,4 @@
-// What is done to each row by itself: norm, rotation and the write to the cache, activation. Every row goes through the
+// What is done to each row by itself: norm, rotation and the write to the cache. Every row goes through the
 // same instructions, so its bits depend neither on its place nor on the number of rows.
 #pragma once
 
@@ -18,15 +18,6 @@ void add_rms_norm(const T* x, const T* added, const T* weight, float epsilon, in
   const float scale = 1 / std::sqrt(sum_of(squares) / width + epsilon);
   for (int64_t n = 0; n < width; n += LANES)
     store_floats(load_floats(sum + n) * scale * load_floats(weight + n), out + n);
-}
-
-// [2 * width], gate then up -> [width]: silu(gate) * up.
-template <typename T>
-void silu_and_mul(const T* x, int64_t width, T* out) {
-  for (int64_t n = 0; n < width; n += LANES) {
-    const Vec gate = load_floats(x + n), up = load_floats(x + width + n);
-    store_floats(gate / (1.0f + exp(-gate)) * up, out + n);
-  }
 }
 
 // One head turned by the row's angles; its two halves are the pairs. Source: Su et al., 2021.

@@ -118,7 +118,7 @@ inline Vec power_of_two(Vec power, Vec rest) {
   return power < TO_INTEGER - 126 ? Vec{} : reinterpret_cast<Vec>(bits);
 }
 
-// 2 to the x, which is 127 at most: as exact as T is, or more so.
+// 2 to the x, as exact as T is, or more so. Of float, x is 127 at most.
 template <typename T>
 inline Vec exp2(Vec x) {
 #ifdef __AVX512F__
@@ -138,6 +138,15 @@ inline Vec exp(Vec x) {
   const Vec bounded = larger(smaller(x, Vec{} + 88.0f), Vec{} - 88.0f);
   const Vec power = bounded * 1.44269504f + TO_INTEGER;
   return power_of_two(power, bounded * 1.44269504f - (power - TO_INTEGER) + bounded * 1.92596300e-8f);
+}
+
+// As exact as T is, or more so.
+template <typename T>
+inline Vec silu(Vec x) {
+#ifdef __AVX512F__
+  if constexpr (std::is_same_v<T, BFloat16>) return x * Vec(_mm512_rcp14_ps(1.0f + exp2<T>(x * -1.44269504f)));
+#endif
+  return x / (1.0f + exp(-x));
 }
 
 // The lanes' sum and the largest lane: one half joined with the other, until one lane is left.

@@ -8,9 +8,9 @@ from torch import Tensor
 from engine.batch import Batch
 from engine.draw import Draw
 from engine.ops.contract import TOGETHER
-from engine.ops.linear import Linear
+from engine.ops.linear import Linear, silu_and_mul
 from engine.ops.reference.attention import attention
-from engine.ops.reference.rows import rms_norm, rotate, silu_and_mul
+from engine.ops.reference.rows import rms_norm, rotate
 from engine.ops.reference.sample import draw
 from schemas.prefix import BLOCK_TOKENS
 
@@ -42,12 +42,15 @@ class ReferenceOps:
     def paged_attention(self, queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         return attention(queries, keys, values, batch)
 
-    def silu_and_mul(self, x: Tensor) -> Tensor:
-        return silu_and_mul(x)
-
-    def tiled_linear(self, x: Tensor, weight: Tensor, scales: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    def tiled_linear(
+        self, x: Tensor, weight: Tensor, scales: Tensor | None, out_dtype: torch.dtype, gated: bool
+    ) -> Tensor:
         rows = weight.view(*weight.shape[:2], TOGETHER, -1).transpose(1, 2).reshape(-1, x.shape[1])
-        return Linear(rows if scales is None else rows * scales[:, None], out_dtype)(x)
+        products = Linear(rows if scales is None else rows * scales[:, None])(x)
+        if gated:
+            halves = products.view(len(x), -1, 2, TOGETHER // 2).unbind(2)
+            products = silu_and_mul(*halves).flatten(1)
+        return products.to(out_dtype)
 
     def sample(self, logits: Tensor, draws: list[Draw]) -> list[int]:
         return [draw(row, one) for row, one in zip(logits, draws, strict=True)]

@@ -13,13 +13,6 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return (wide / scale).to(x.dtype) * weight
 
 
-def silu_and_mul(x: Tensor) -> Tensor:
-    """[rows, 2 * width], gate then up -> [rows, width]."""
-    gate, up = x.chunk(2, dim=-1)
-    # torch's own silu rounds the last elements of a thread's share differently from the rest.
-    return gate / (1 + torch.exp(-gate)) * up
-
-
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Turns [rows, heads, dim] by each row's angles [rows, dim / 2]; the two halves of a head are the pairs."""
     first, second = x.chunk(2, dim=-1)
