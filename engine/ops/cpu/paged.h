@@ -81,14 +81,14 @@ struct Softmax {
         seen[n] = lane_numbers() + n * LANES < int32_t(count) ? seen[n] : Vec{} - std::numeric_limits<float>::infinity();
     Vec most = seen[0];
     for (int n = 1; n < CHUNK / LANES; n++) most = larger(most, seen[n]);
-    const float top = largest_of(most) * unit;
+    const float top = largest_of(most);
     float scale = 1;
-    if (top > highest + RISE) {
-      scale = exp2<float>(Vec{} + (highest - top))[0];
+    if ((top - highest) * unit > RISE) {
+      scale = exp2<float>(Vec{} + (highest - top) * unit)[0];
       highest = top, total *= scale;
     }
     for (int n = 0; n < CHUNK / LANES; n++) {
-      const Vec weight = exp2<T>(seen[n] * unit - highest);
+      const Vec weight = exp2<T>((seen[n] - highest) * unit);
       total += weight;
       store_floats(weight, weights + n * LANES);
     }

@@ -220,6 +220,29 @@ def test_attention_is_the_softmax_of_the_past(
         torch.testing.assert_close(got.float(), paged.dense(n), **CLOSE[dtype])
 
 
+@pytest.mark.parametrize("rise", [0.02, 0.08, 0.15])
+def test_scores_that_rise_are_weighed_as_all_others(ops: Ops, dtype: torch.dtype, rise: float) -> None:
+    """From some 64 tokens to the next by less than a power of two that sums could hold, and by more."""
+    paged = Paged(ops, dtype, (500,), 3, 1, 64)
+    towards = torch.ones(64) / 8
+    paged.rows[0][:, :192] = towards.repeat(3) * 8
+    paged.rows[0][:, 192:256] += (rise * torch.arange(500)[:, None] * towards).to(dtype)
+    close = {"atol": 2e-4, "rtol": 2e-4} if dtype == torch.float32 else CLOSE[dtype]  # scores are in the hundreds
+    torch.testing.assert_close(paged.attend((0, 0, 500))[0].float(), paged.dense(0), **close)
+
+
+@pytest.mark.parametrize("times", [1e8, 1e16])
+def test_of_huge_scores_the_highest_takes_all(ops: Ops, dtype: torch.dtype, times: float) -> None:
+    """They are rounded by more than 1, but all that is weighed is how far they are apart."""
+    paged = Paged(ops, dtype, (200,), 6, 2, 64)
+    paged.rows[0][:, : 6 * 64] *= times
+    paged.attend((0, 0, 200))
+    for n in range(1, 200, 37):
+        seen, values = paged.attend((0, n, n + 1))[0].view(6, 64), paged.rows[0][: n + 1, 8 * 64 :].view(-1, 2, 64)
+        for head, got in enumerate(seen):
+            assert (values[:, head // 3] == got).all(1).any(), (n, head)
+
+
 def test_queries_and_keys_are_turned_by_their_positions(ops: Ops, dtype: torch.dtype) -> None:
     """Turned alike, what they are to each other depends on how far they are apart: shifted rows attend alike."""
     rotary = rotary_table(256, 64, 10000.0)
