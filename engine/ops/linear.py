@@ -22,6 +22,7 @@ class Linear:
     kernel = "torch"
 
     def __init__(self, weight: Tensor, out_dtype: torch.dtype | None = None, *, gated: bool = False) -> None:
+        _check_halves(weight, gated=gated)
         self._weight, self._out_dtype, self._gated, self.inputs = weight, out_dtype, gated, weight.shape[1]
 
     def weights_of(self, outputs: Tensor) -> Tensor:
@@ -48,6 +49,7 @@ class TiledLinear:
         *,
         gated: bool = False,
     ) -> None:
+        _check_halves(weight, gated=gated)
         self.kernel = "int8" if dtype == torch.int8 else "tiled"
         self._ops, self._out_dtype, self._gated, self.inputs = ops, out_dtype, gated, weight.shape[1]
         self._outputs = len(weight) // 2 if gated else len(weight)
@@ -62,7 +64,9 @@ class TiledLinear:
         self._weight = tiles.flatten(2).contiguous()
 
     def weights_of(self, outputs: Tensor) -> Tensor:
-        """As Linear's, but not for int8, nor gated. Raises IndexError."""
+        """As Linear's, but not for int8. Raises IndexError, and ValueError of a gated one, whose order is another."""
+        if self._gated:
+            raise ValueError("weights of a gated linear: expected one that is not gated")
         if any(not 0 <= output < self._outputs for output in outputs.aminmax()):
             raise IndexError(f"outputs {outputs.tolist()}: there are {self._outputs}")
         tiles = self._weight.view(*self._weight.shape[:2], TOGETHER, -1)
@@ -75,6 +79,11 @@ class TiledLinear:
             x = pad(x, (0, missing))
         product = self._ops.tiled_linear(x, self._weight, self._scales, self._out_dtype or x.dtype, self._gated)
         return product if product.shape[1] == self._outputs else product[:, : self._outputs].contiguous()
+
+
+def _check_halves(weight: Tensor, *, gated: bool) -> None:
+    if gated and len(weight) % 2:
+        raise ValueError(f"{len(weight)} gated outputs: expected as many gates as others")
 
 
 def silu_and_mul(gate: Tensor, other: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ struct Ahead {
 };
 
 // Up to 32 rows, in two tiles on the left; the 32 outputs' weights are two on the right. Eight tiles are shaped so:
-// sums 0 and 1 of the upper rows, 2 and 3 of the lower, 4 and 5 x, 6 and 7 the weights. Of these, x stays in the nearest
-// cache for the next 32 outputs.
+// sums 0 and 1 of the upper rows, 2 and 3 of the lower, 4 and 5 x, 6 and 7 the weights. Of these, x is to stay in
+// the nearest cache for the next 32 outputs.
 template <bool LOWER, typename Out>
 void multiply_tiles(const Product<BFloat16, BFloat16, Out>& product, Ahead& ahead) {
   const int32_t *x = reinterpret_cast<const int32_t*>(product.x), *weight = reinterpret_cast<const int32_t*>(product.weight);

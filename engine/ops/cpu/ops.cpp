@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t ROWS_A_THREAD = 8;
 constexpr int64_t BAND = 256;               // rows that stay in the cache while all weights go by
-constexpr int64_t GROUP_BYTES = 192 << 10;  // of weights, that stay there while the rows go by
+constexpr int64_t GROUP_BYTES = 192 << 10;  // of weights, that stay there while the rows go by: one panel at least
 
 void check(const Tensor& tensor, const char* name, at::ScalarType type, at::IntArrayRef shape) {
   TORCH_CHECK(tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type && tensor.sizes() == shape, name,

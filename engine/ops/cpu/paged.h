@@ -62,16 +62,16 @@ struct Chunk {
 // What scores of heads of `dim` are multiplied with, for weights that are powers of two.
 inline float unit_of(int64_t dim) { return 1.44269504f / std::sqrt(float(dim)); }
 
-// What is known of a query after some chunks: the score that the weights are relative to, and their sum, by lanes.
+// What is known of a query after some chunks: the score that weights are relative to, and their sum, by lanes.
 struct Softmax {
   static constexpr float RISE = 8;
 
-  float highest = -std::numeric_limits<float>::infinity();
+  float base = -std::numeric_limits<float>::infinity();
   Vec total = {};
 
   // Turns one more chunk's scores, of which the first `count` count, into weights: powers of two, for which `unit` makes
-  // of e, and scales, the scores. Returns what earlier sums are to be multiplied with. That is 1 as a rule, since weights
-  // are relative to the highest score only until one is 2^8 times as heavy (Zadouri and others, "FlashAttention-4", 2026).
+  // of e, and scales, the scores. Returns what earlier sums are to be multiplied with. That is 1 as a rule, since the base
+  // is left only for a score that would be 2^8 times as heavy (Zadouri and others, "FlashAttention-4", 2026).
   template <typename T>
   float weigh(const float* scores, int64_t count, float unit, T* weights) {
     Vec seen[CHUNK / LANES];
@@ -83,14 +83,13 @@ struct Softmax {
     for (int n = 1; n < CHUNK / LANES; n++) most = larger(most, seen[n]);
     const float top = largest_of(most);
     float scale = 1;
-    if ((top - highest) * unit > RISE) {
-      scale = exp2<float>(Vec{} + (highest - top) * unit)[0];
-      highest = top, total *= scale;
+    if ((top - base) * unit > RISE) {
+      scale = exp2<float>(Vec{} + (base - top) * unit)[0];
+      base = top, total *= scale;
     }
     for (int n = 0; n < CHUNK / LANES; n++) {
-      const Vec weight = exp2<T>((seen[n] - highest) * unit);
-      total += weight;
-      store_floats(weight, weights + n * LANES);
+      store_floats(exp2<T>((seen[n] - base) * unit), weights + n * LANES);
+      total += load_floats(weights + n * LANES);  // as they were rounded
     }
     return scale;
   }

@@ -1,5 +1,5 @@
-// What is done to each row by itself: norm, rotation and the write to the cache. Every row goes through the
-// same instructions, so its bits depend neither on its place nor on the number of rows.
+// What is done to each row by itself: norm, rotation and the write to the cache. Every row goes through the same
+// instructions, so its bits depend neither on its place nor on the number of rows.
 #pragma once
 
 #include <algorithm>

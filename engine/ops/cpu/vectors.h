@@ -118,7 +118,7 @@ inline Vec power_of_two(Vec power, Vec rest) {
   return power < TO_INTEGER - 126 ? Vec{} : reinterpret_cast<Vec>(bits);
 }
 
-// 2 to the x, as exact as T is, or more so. Of float, x is 127 at most.
+// 2 to the x, as exact as T is, or more so; x is 127 at most.
 template <typename T>
 inline Vec exp2(Vec x) {
 #ifdef __AVX512F__
@@ -140,13 +140,12 @@ inline Vec exp(Vec x) {
   return power_of_two(power, bounded * 1.44269504f - (power - TO_INTEGER) + bounded * 1.92596300e-8f);
 }
 
-// As exact as T is, or more so.
+// As exact as T is, or more so. From -88 on it is nothing, and no number stays none.
 template <typename T>
 inline Vec silu(Vec x) {
-#ifdef __AVX512F__
-  if constexpr (std::is_same_v<T, BFloat16>) return x * Vec(_mm512_rcp14_ps(1.0f + exp2<T>(x * -1.44269504f)));
-#endif
-  return x / (1.0f + exp(-x));
+  const Vec bounded = larger(Vec{} - 88.0f, x);
+  if constexpr (std::is_same_v<T, BFloat16>) return bounded / (1.0f + exp2<T>(bounded * -1.44269504f));
+  return bounded / (1.0f + exp(-bounded));
 }
 
 // The lanes' sum and the largest lane: one half joined with the other, until one lane is left.

@@ -50,16 +50,7 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
 
 
 @pytest.mark.parametrize(("width", "out"), [(24, 40), (64, 259), (576, 960), (1536, 576)])
-@pytest.mark.parametrize(
-    ("tiled", "held"),
-    [
-        (True, torch.float32),
-        (True, torch.bfloat16),
-        (True, torch.int8),
-        (False, torch.float32),
-        (False, torch.bfloat16),
-    ],
-)
+@pytest.mark.parametrize(("tiled", "held"), LINEARS)
 def test_a_row_of_a_linear_is_the_same_in_any_number_of_rows(
     ops: Ops, tiled: bool, held: torch.dtype, width: int, out: int
 ) -> None:
@@ -80,7 +71,7 @@ def test_a_row_of_a_linear_is_the_same_in_any_number_of_rows(
             assert torch.equal(layer(x[first : first + rows]), whole[first : first + rows]), (rows, first)
 
 
-@pytest.mark.parametrize("width", [32, 72, 1536])
+@pytest.mark.parametrize("width", [5, 32, 72, 1536])
 @pytest.mark.parametrize(("tiled", "held"), LINEARS)
 def test_a_gated_linear_is_silu_of_its_first_half_times_the_other(
     ops: Ops, tiled: bool, held: torch.dtype, width: int
@@ -95,8 +86,27 @@ def test_a_gated_linear_is_silu_of_its_first_half_times_the_other(
     assert whole.dtype == x_type
     expected = torch.nn.functional.silu(gate) * other
     torch.testing.assert_close(whole.float(), expected, atol=1e-2, rtol=2e-2 if held == torch.bfloat16 else 1e-5)
-    for rows in (1, 2, 17, 33, 225):
+    for rows in (0, 1, 2, 17, 33, 225):
         assert torch.equal(layer(x[5 : 5 + rows]), whole[5 : 5 + rows]), rows
+
+
+@pytest.mark.parametrize("gate", [-3e38, -1e30, -100.0, -20.0, 0.0, 20.0, 1e30])
+@pytest.mark.parametrize(("held", "out"), [(torch.float32, None), (torch.bfloat16, None), (torch.bfloat16, torch.float32)])
+def test_a_gate_that_is_shut_lets_nothing_by(ops: Ops, held: torch.dtype, out: torch.dtype | None, gate: float) -> None:
+    weight = torch.zeros(64, 32, dtype=held)
+    weight[:32, 0], weight[32:, 1] = gate, 1e-3
+    made = TiledLinear(weight, ops, held, out, gated=True)(torch.ones(3, 32, dtype=held)).double()
+    expected = torch.nn.functional.silu(weight[0, 0].double()) * weight[32, 1].double()
+    torch.testing.assert_close(made, expected.expand(3, 32), atol=1e-30, rtol=2e-2 if held == torch.bfloat16 else 1e-5)
+
+
+def test_a_gated_linear_of_an_odd_half_is_refused(cpu_ops: Ops) -> None:
+    weight = torch.zeros(35, 32)
+    for made in (lambda: TiledLinear(weight, cpu_ops, torch.float32, gated=True), lambda: Linear(weight, gated=True)):
+        with pytest.raises(ValueError, match="35 gated outputs"):
+            made()
+    with pytest.raises(ValueError, match="weights of a gated linear"):
+        TiledLinear(weight[:34], cpu_ops, torch.float32, gated=True).weights_of(torch.tensor([0]))
 
 
 @pytest.mark.parametrize("held", [torch.float32, torch.bfloat16], ids=str)
@@ -220,7 +230,7 @@ def test_attention_is_the_softmax_of_the_past(
         torch.testing.assert_close(got.float(), paged.dense(n), **CLOSE[dtype])
 
 
-@pytest.mark.parametrize("rise", [0.02, 0.08, 0.15])
+@pytest.mark.parametrize("rise", [0.02, 0.08, 0.3])
 def test_scores_that_rise_are_weighed_as_all_others(ops: Ops, dtype: torch.dtype, rise: float) -> None:
     """From some 64 tokens to the next by less than a power of two that sums could hold, and by more."""
     paged = Paged(ops, dtype, (500,), 3, 1, 64)
