@@ -91,7 +91,9 @@ def test_a_gated_linear_is_silu_of_its_first_half_times_the_other(
 
 
 @pytest.mark.parametrize("gate", [-3e38, -1e30, -100.0, -20.0, 0.0, 20.0, 1e30])
-@pytest.mark.parametrize(("held", "out"), [(torch.float32, None), (torch.bfloat16, None), (torch.bfloat16, torch.float32)])
+@pytest.mark.parametrize(
+    ("held", "out"), [(torch.float32, None), (torch.bfloat16, None), (torch.bfloat16, torch.float32)]
+)
 def test_a_gate_that_is_shut_lets_nothing_by(ops: Ops, held: torch.dtype, out: torch.dtype | None, gate: float) -> None:
     weight = torch.zeros(64, 32, dtype=held)
     weight[:32, 0], weight[32:, 1] = gate, 1e-3
