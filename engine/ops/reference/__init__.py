@@ -48,7 +48,7 @@ class ReferenceOps:
         rows = weight.view(*weight.shape[:2], TOGETHER, -1).transpose(1, 2).reshape(-1, x.shape[1])
         products = Linear(rows if scales is None else rows * scales[:, None])(x)
         if gated:
-            halves = products.unflatten(1, (len(weight), 2, TOGETHER // 2)).unbind(2)
+            halves = products.view(len(x), len(weight), 2, TOGETHER // 2).unbind(2)
             products = silu_and_mul(*halves).flatten(1)
         return products.to(out_dtype)
 
