@@ -45,7 +45,10 @@ def main(
     """Measures LANEWAY_MODEL as a replica's settings say, on each of `variants`, which are ops or ops:dtype; with the
     C++ ops as they are for `kind`, an older kind of CPU than this one, if it is given."""
     if kind:
-        build.TARGETS = tuple(one for one in build.TARGETS if one.name == kind)
+        known = {one.name: one for one in build.TARGETS}
+        if kind not in known:
+            raise typer.BadParameter(f"{kind}: expected {' or '.join(known)}", param_hint="--kind")
+        build.TARGETS = (known[kind],)
     counts, names = [int(count) for count in requests.split(",")], variants.split(",")
     config = replace(load(ReplicaConfig, os.environ), max_running=max(counts), step_s=ANY)
     tokenizer, console = ChatTokenizer.load(config.model), Console(width=120)

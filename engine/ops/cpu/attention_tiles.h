@@ -56,7 +56,7 @@ struct Queries {
 
   const Paged<BFloat16>& paged;
   const int64_t kv_head, group = paged.heads / paged.kv_heads, dim = paged.dim;
-  const bool from_memory;
+  const bool from_memory;  // as a sequence's own blocks are for its one next token, seldom being in the cache
   int64_t rows = 0, row[TILE_ROWS], position[TILE_ROWS];  // of the batch, and how many tokens are before each
   std::vector<Piece> pieces;
 
@@ -85,7 +85,7 @@ struct Queries {
     for (; first < last; first += CHUNK) pieces.push_back({begin, {paged, kv_head, table, first, last}});
   }
 
-  // Has them see the pieces from `first` on, `count` rows at a time. A piece's scores are computed before the weights of
+  // Has them see the pieces `first` to `last`, `count` rows at a time. A piece's scores are computed before the weights of
   // the one before, so that the CPU has something to do meanwhile.
   void see(int64_t first, int64_t last, int64_t count) {
     if (first == last) return;
@@ -101,14 +101,15 @@ struct Queries {
     }
   }
 
-  // What is to be asked for while a piece is read: a sequence's own blocks are seldom in the cache for its one next token.
+  // What is to be asked for while a piece is read, if anything.
   const Chunk<BFloat16>* ahead(int64_t piece) const {
     return from_memory && piece + AHEAD < int64_t(pieces.size()) ? &pieces[piece + AHEAD].chunk : nullptr;
   }
 
   void score(int64_t of_piece) {
     const Piece& piece = pieces[of_piece];
-    const Chunk<BFloat16>&chunk = piece.chunk, *later = ahead(of_piece);
+    const Chunk<BFloat16>& chunk = piece.chunk;
+    const Chunk<BFloat16>* later = ahead(of_piece);
     up_to_four(chunk.blocks, [](auto block) { zero_tile<block>(); });
     for (int64_t first = 0; first < dim; first += 32) {
       load_tile<QUERIES>(queries + piece.begin * group * dim + first, dim * 2);

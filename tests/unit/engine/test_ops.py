@@ -85,7 +85,7 @@ def test_a_gated_linear_is_silu_of_its_first_half_times_the_other(
     whole = layer(x)
     assert whole.dtype == x_type
     expected = torch.nn.functional.silu(gate) * other
-    torch.testing.assert_close(whole.float(), expected, atol=1e-2, rtol=2e-2 if held == torch.bfloat16 else 1e-5)
+    torch.testing.assert_close(whole.float(), expected, **CLOSE[x_type])
     for rows in (0, 1, 2, 17, 33, 225):
         assert torch.equal(layer(x[5 : 5 + rows]), whole[5 : 5 + rows]), rows
 
